@@ -530,6 +530,8 @@ def Abs(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, int8, int16, int32 or int64.
+
     `opwright.math.abs` has an example.
 
     Args:
@@ -561,6 +563,11 @@ def AccumulateNV2(
 
     Commutative. An aggregation of its inputs. Gradient: registered.
 
+    `N`: at least 1.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
     `opwright.math.accumulate_n_v2` has an example.
 
     Args:
@@ -591,6 +598,10 @@ def AccumulatorApplyGradient(
     accumulator: a gradient of another dtype ends the process.
 
     Gradient: none registered.
+
+    `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+    quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
+    uint64.
 
     Returns the operation in a graph, None eagerly.
 
@@ -698,6 +709,8 @@ def Acos(*, x: Operand[_U_Inexact], name: str | None = None) -> Output[_U_Inexac
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
+
     `opwright.math.acos` has an example.
 
     Args:
@@ -719,6 +732,8 @@ def Acosh(*, x: Operand[_U_Inexact], name: str | None = None) -> Output[_U_Inexa
     with it.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `opwright.math.acosh` has an example.
 
@@ -749,6 +764,9 @@ def Add(
     further, and StringJoin for strings.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, uint8, int8, int16, int32, int64,
+    complex64, complex128 or string.
 
     `opwright.math.add` has an example.
 
@@ -821,6 +839,12 @@ def AddN(
 
     Commutative. An aggregation of its inputs. Gradient: registered.
 
+    `N`: at least 1.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64 or
+    variant.
+
     `opwright.math.add_n` has an example.
 
     Args:
@@ -891,6 +915,9 @@ def AddV2(
 
     Commutative. An aggregation of its inputs. Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, uint8, uint16, uint32, uint64, int8,
+    int16, int32, int64, complex64 or complex128.
+
     `opwright.math.add_v2` has an example.
 
     Args:
@@ -918,6 +945,8 @@ def AdjustContrast(
 
     AdjustContrast was removed in GraphDef version 2. Use AdjustContrastv2 instead.
     Gradient: none registered.
+
+    `T`: uint8, int8, int16, int32, int64, float32 or float64.
 
     `opwright.image.adjust_contrast` has an example.
 
@@ -950,6 +979,8 @@ def AdjustContrastv2(
 
     Gradient: none registered.
 
+    `T`: float16 or float32.
+
     `opwright.image.adjust_contrastv2` has an example.
 
     Args:
@@ -975,6 +1006,8 @@ def AdjustHue(
 
     Gradient: none registered.
 
+    `T`: float16 or float32.
+
     `opwright.image.adjust_hue` has an example.
 
     Args:
@@ -999,6 +1032,8 @@ def AdjustSaturation(
     hue. Three channels are needed; values are expected from 0 to 1.
 
     Gradient: none registered.
+
+    `T`: float16 or float32.
 
     `opwright.image.adjust_saturation` has an example.
 
@@ -1031,6 +1066,8 @@ def All(
     Any asks for one that is True; LogicalAnd compares two tensors.
 
     Gradient: none registered.
+
+    `Tidx`: int32 or int64.
 
     `opwright.math.all` has an example.
 
@@ -1108,6 +1145,10 @@ def AllToAll(
 
     Stateful. Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64 or
+    bool.
+
     `opwright.tpu.all_to_all` has an example.
 
     Args:
@@ -1147,6 +1188,8 @@ def Angle(
     by the first op that a process runs: give those a dtype.
 
     Gradient: registered.
+
+    `T`: complex64 or complex128.
 
     `opwright.math.angle` has an example.
 
@@ -1547,6 +1590,8 @@ def Any(
 
     Gradient: none registered.
 
+    `Tidx`: int32 or int64.
+
     `opwright.math.any` has an example.
 
     Args:
@@ -1592,6 +1637,9 @@ def ApplyAdaMax(
     to use.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `opwright.train.apply_ada_max` has an example.
 
@@ -1645,6 +1693,9 @@ def ApplyAdadelta(
 
     Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
     `opwright.train.apply_adadelta` has an example.
 
     Args:
@@ -1691,6 +1742,9 @@ def ApplyAdagrad(
     what to use. SparseApplyAdagrad takes a gradient of some rows.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `opwright.train.apply_adagrad` has an example.
 
@@ -1739,6 +1793,9 @@ def ApplyAdagradDA(
     what to use. SparseApplyAdagradDA takes a gradient of some rows.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `opwright.train.apply_adagrad_da` has an example.
 
@@ -1790,6 +1847,9 @@ def ApplyAdagradV2(
     what to use. SparseApplyAdagradV2 takes a gradient of some rows.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `opwright.train.apply_adagrad_v2` has an example.
 
@@ -1847,6 +1907,9 @@ def ApplyAdam(
 
     Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
     `opwright.train.apply_adam` has an example.
 
     Args:
@@ -1900,6 +1963,9 @@ def ApplyAddSign(
 
     Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
     `opwright.train.apply_add_sign` has an example.
 
     Args:
@@ -1952,6 +2018,9 @@ def ApplyCenteredRMSProp(
     and is what to use. SparseApplyCenteredRMSProp takes a gradient of some rows.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `opwright.train.apply_centered_rms_prop` has an example.
 
@@ -2007,6 +2076,9 @@ def ApplyFtrl(
     to use. SparseApplyFtrl takes a gradient of some rows.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `opwright.train.apply_ftrl` has an example.
 
@@ -2072,6 +2144,9 @@ def ApplyFtrlV2(
 
     Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
     `opwright.train.apply_ftrl_v2` has an example.
 
     Args:
@@ -2123,6 +2198,9 @@ def ApplyGradientDescent(
 
     Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
     `opwright.train.apply_gradient_descent` has an example.
 
     Args:
@@ -2164,6 +2242,9 @@ def ApplyMomentum(
     what to use. SparseApplyMomentum takes a gradient of some rows.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `opwright.train.apply_momentum` has an example.
 
@@ -2213,6 +2294,9 @@ def ApplyPowerSign(
 
     Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
     `opwright.train.apply_power_sign` has an example.
 
     Args:
@@ -2261,6 +2345,9 @@ def ApplyProximalAdagrad(
 
     Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
     `opwright.train.apply_proximal_adagrad` has an example.
 
     Args:
@@ -2307,6 +2394,9 @@ def ApplyProximalGradientDescent(
     SparseApplyProximalGradientDescent takes a gradient of some rows.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `opwright.train.apply_proximal_gradient_descent` has an example.
 
@@ -2357,6 +2447,9 @@ def ApplyRMSProp(
 
     Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
     `opwright.train.apply_rms_prop` has an example.
 
     Args:
@@ -2398,6 +2491,8 @@ def ApproxTopK(
     The indices come with it. For exact results everywhere take TopKV2.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16 or float32.
 
     `opwright.nn.approx_top_k` has an example.
 
@@ -2448,6 +2543,9 @@ def ApproximateEqual(
 
     Commutative. Gradient: declared not differentiable.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
     `opwright.math.approximate_equal` has an example.
 
     Args:
@@ -2482,6 +2580,11 @@ def ArgMax(
     There is no gradient.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32, uint64, qint8, quint8, qint32, qint16, quint16 or bool.
+
+    `Tidx`: int16, int32 or int64.
 
     `opwright.math.arg_max` has an example.
 
@@ -2529,6 +2632,11 @@ def ArgMin(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32, uint64, qint8, quint8, qint32, qint16, quint16 or bool.
+
+    `Tidx`: int32 or int64.
+
     `opwright.math.arg_min` has an example.
 
     Args:
@@ -2574,6 +2682,9 @@ def AsString(
 
     Gradient: declared not differentiable.
 
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32, uint64, complex64, complex128, bool, variant or string.
+
     `opwright.dtypes.as_string` has an example.
 
     Args:
@@ -2606,6 +2717,8 @@ def Asin(*, x: Operand[_U_Inexact], name: str | None = None) -> Output[_U_Inexac
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
+
     `opwright.math.asin` has an example.
 
     Args:
@@ -2626,6 +2739,8 @@ def Asinh(*, x: Operand[_U_Inexact], name: str | None = None) -> Output[_U_Inexa
     |x|)` far out: a logarithm for data that is negative or zero as well.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `opwright.math.asinh` has an example.
 
@@ -2654,6 +2769,8 @@ def Assert(
     shape.
 
     Stateful. Gradient: declared not differentiable.
+
+    `T`: at least 1 value.
 
     Returns the operation in a graph, None eagerly.
 
@@ -2814,6 +2931,9 @@ def AssignAdd(
 
     Gradient: declared not differentiable.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
     `opwright.variables.assign_add` has an example.
 
     Args:
@@ -2874,6 +2994,9 @@ def AssignSub(
     refused; integers wrap around.
 
     Gradient: declared not differentiable.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `opwright.variables.assign_sub` has an example.
 
@@ -2970,6 +3093,8 @@ def AssignVariableXlaConcatND(
 
     Stateful. Gradient: none registered.
 
+    `N`: at least 1.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.xla.assign_variable_xla_concat_nd` has an example.
@@ -2998,6 +3123,8 @@ def Atan(*, x: Operand[_U_Inexact], name: str | None = None) -> Output[_U_Inexac
     coordinates and finds the angle in all four quadrants.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `opwright.math.atan` has an example.
 
@@ -3030,6 +3157,8 @@ def Atan2(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
     `opwright.math.atan2` has an example.
 
     Args:
@@ -3052,6 +3181,8 @@ def Atanh(*, x: Operand[_U_Inexact], name: str | None = None) -> Output[_U_Inexa
     of a correlation nearly normal.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `opwright.math.atanh` has an example.
 
@@ -3234,6 +3365,8 @@ def AvgPool(
 
     Gradient: registered.
 
+    `T`: float16, bfloat16, float32 or float64.
+
     `opwright.nn.avg_pool` has an example.
 
     Args:
@@ -3280,6 +3413,8 @@ def AvgPool3D(
 
     Gradient: registered.
 
+    `T`: float16, bfloat16, float32 or float64.
+
     `opwright.nn.avg_pool3d` has an example.
 
     Args:
@@ -3324,6 +3459,8 @@ def AvgPool3DGrad(
     volumes, but not other sizes or channels, which give wrong numbers.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `opwright.nn.avg_pool3d_grad` has an example.
 
@@ -3373,6 +3510,8 @@ def AvgPoolGrad(
     wrong numbers, and more channels than `orig_input_shape` has can end the process.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `opwright.nn.avg_pool_grad` has an example.
 
@@ -3427,6 +3566,8 @@ def BandedTriangularSolve(
     others of a stack it gives inf or nan. MatrixTriangularSolve takes whole triangles.
 
     Gradient: registered.
+
+    `T`: float64, float32, float16, complex64 or complex128.
 
     `opwright.linalg.banded_triangular_solve` has an example.
 
@@ -3655,6 +3796,8 @@ def Batch(
 
     Communicates with other devices. Gradient: none registered.
 
+    `T`: at least 1 value.
+
     `opwright.functions.batch` has an example.
 
     Args:
@@ -3700,6 +3843,8 @@ def BatchCholesky(
     BatchCholesky was removed in GraphDef version 13. Use Cholesky instead. Gradient:
     none registered.
 
+    `T`: float64 or float32.
+
     `opwright.linalg.batch_cholesky` has an example.
 
     Args:
@@ -3725,6 +3870,8 @@ def BatchCholeskyGrad(
 
     BatchCholeskyGrad was removed in GraphDef version 13. Use CholeskyGrad instead.
     Gradient: none registered.
+
+    `T`: float32 or float64.
 
     `opwright.linalg.batch_cholesky_grad` has an example.
 
@@ -3938,6 +4085,8 @@ def BatchFunction(
 
     Communicates with other devices. Gradient: none registered.
 
+    `Tin`: at least 1 value.
+
     `opwright.functions.batch_function` has an example.
 
     Args:
@@ -4105,6 +4254,8 @@ def BatchMatMul(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, int32, int64, complex64 or complex128.
+
     `opwright.linalg.batch_mat_mul` has an example.
 
     Args:
@@ -4150,6 +4301,9 @@ def BatchMatMulV2(
     MatMul is for a single pair.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, int16, int32, int64, uint8, uint16,
+    uint32, uint64, complex64 or complex128.
 
     `opwright.linalg.batch_mat_mul_v2` has an example.
 
@@ -4200,6 +4354,12 @@ def BatchMatMulV3(
     single pair.
 
     Gradient: registered.
+
+    `Ta`: bfloat16, float16, float32, float64, uint8, int8, int16, int32, int64,
+    complex64 or complex128.
+
+    `Tb`: bfloat16, float16, float32, float64, uint8, int8, int16, int32, int64,
+    complex64 or complex128.
 
     `opwright.linalg.batch_mat_mul_v3` has an example.
 
@@ -4267,6 +4427,8 @@ def BatchMatrixDeterminant(
 
     BatchMatrixDeterminant was removed in GraphDef version 13. Use MatrixDeterminant
     instead. Gradient: none registered.
+
+    `T`: float32, float64, complex64 or complex128.
 
     `opwright.linalg.batch_matrix_determinant` has an example.
 
@@ -4341,6 +4503,8 @@ def BatchMatrixInverse(
     BatchMatrixInverse was removed in GraphDef version 13. Use MatrixInverse instead.
     Gradient: none registered.
 
+    `T`: float64 or float32.
+
     `opwright.linalg.batch_matrix_inverse` has an example.
 
     Args:
@@ -4394,6 +4558,8 @@ def BatchMatrixSolve(
     BatchMatrixSolve was removed in GraphDef version 13. Use MatrixSolve instead.
     Gradient: none registered.
 
+    `T`: float64 or float32.
+
     `opwright.linalg.batch_matrix_solve` has an example.
 
     Args:
@@ -4423,6 +4589,8 @@ def BatchMatrixSolveLs(
 
     BatchMatrixSolveLs was removed in GraphDef version 13. Use MatrixSolveLs instead.
     Gradient: none registered.
+
+    `T`: float64 or float32.
 
     `opwright.linalg.batch_matrix_solve_ls` has an example.
 
@@ -4454,6 +4622,8 @@ def BatchMatrixTriangularSolve(
 
     BatchMatrixTriangularSolve was removed in GraphDef version 13. Use
     MatrixTriangularSolve instead. Gradient: none registered.
+
+    `T`: float64 or float32.
 
     `opwright.linalg.batch_matrix_triangular_solve` has an example.
 
@@ -4494,6 +4664,9 @@ def BatchNormWithGlobalNormalization(
 
     BatchNormWithGlobalNormalization was removed in GraphDef version 9. Use
     tf.nn.batch_normalization(). Use FusedBatchNormV3. Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `opwright.nn.batch_norm_with_global_normalization` has an example.
 
@@ -4540,6 +4713,9 @@ def BatchNormWithGlobalNormalizationGrad(
     BatchNormWithGlobalNormalizationGrad was removed in GraphDef version 9. Use
     tf.nn.batch_normalization(). Use FusedBatchNormGradV3. Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
     `opwright.nn.batch_norm_with_global_normalization_grad` has an example.
 
     Args:
@@ -4576,6 +4752,8 @@ def BatchSelfAdjointEig(
     BatchSelfAdjointEig was removed in GraphDef version 11. Use SelfAdjointEigV2
     instead. Gradient: none registered.
 
+    `T`: float64 or float32.
+
     `opwright.linalg.batch_self_adjoint_eig` has an example.
 
     Args:
@@ -4602,6 +4780,8 @@ def BatchSelfAdjointEigV2(
 
     BatchSelfAdjointEigV2 was removed in GraphDef version 13. Use SelfAdjointEigV2
     instead. Gradient: none registered.
+
+    `T`: float64 or float32.
 
     `opwright.linalg.batch_self_adjoint_eig_v2` has an example.
 
@@ -4633,6 +4813,8 @@ def BatchSvd(
 
     BatchSvd was removed in GraphDef version 13. Use Svd instead. Gradient: none
     registered.
+
+    `T`: float64, float32, complex64 or complex128.
 
     `opwright.linalg.batch_svd` has an example.
 
@@ -4676,6 +4858,8 @@ def BatchToSpace(
 
     Gradient: registered.
 
+    `Tidx`: int32 or int64.
+
     `opwright.array.batch_to_space` has an example.
 
     Args:
@@ -4715,6 +4899,10 @@ def BatchToSpaceND(
 
     Gradient: registered.
 
+    `Tblock_shape`: int32 or int64.
+
+    `Tcrops`: int32 or int64.
+
     `opwright.array.batch_to_space_nd` has an example.
 
     Args:
@@ -4749,6 +4937,8 @@ def BesselI0(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
     `opwright.math.bessel_i0` has an example.
 
     Args:
@@ -4774,6 +4964,8 @@ def BesselI0e(
     kernel for bfloat16.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `opwright.math.bessel_i0e` has an example.
 
@@ -4802,6 +4994,8 @@ def BesselI1(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
     `opwright.math.bessel_i1` has an example.
 
     Args:
@@ -4827,6 +5021,8 @@ def BesselI1e(
     any concentration. The CPU has no kernel for bfloat16.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `opwright.math.bessel_i1e` has an example.
 
@@ -4855,6 +5051,8 @@ def BesselJ0(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
     `opwright.math.special.bessel_j0` has an example.
 
     Args:
@@ -4880,6 +5078,8 @@ def BesselJ1(
     nan. BesselJ0 has order 0. The CPU has no kernel for bfloat16.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `opwright.math.special.bessel_j1` has an example.
 
@@ -4908,6 +5108,8 @@ def BesselK0(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
     `opwright.math.special.bessel_k0` has an example.
 
     Args:
@@ -4933,6 +5135,8 @@ def BesselK0e(
     kernel for bfloat16.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `opwright.math.special.bessel_k0e` has an example.
 
@@ -4961,6 +5165,8 @@ def BesselK1(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
     `opwright.math.special.bessel_k1` has an example.
 
     Args:
@@ -4987,6 +5193,8 @@ def BesselK1e(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
     `opwright.math.special.bessel_k1e` has an example.
 
     Args:
@@ -5010,6 +5218,8 @@ def BesselY0(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
     `opwright.math.special.bessel_y0` has an example.
 
     Args:
@@ -5032,6 +5242,8 @@ def BesselY1(
     solution that is finite at 0. The CPU has no kernel for bfloat16.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `opwright.math.special.bessel_y1` has an example.
 
@@ -5063,6 +5275,8 @@ def Betainc(
     Only `x` has a gradient.
 
     Gradient: registered.
+
+    `T`: float32 or float64.
 
     `opwright.math.betainc` has an example.
 
@@ -5097,6 +5311,9 @@ def BiasAdd(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
     `opwright.nn.bias_add` has an example.
 
     Args:
@@ -5126,6 +5343,9 @@ def BiasAddGrad(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
     `opwright.nn.bias_add_grad` has an example.
 
     Args:
@@ -5152,6 +5372,9 @@ def BiasAddV1(
     `data_format` NHWC, and has no other layout: take BiasAdd.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `opwright.nn.bias_add_v1` has an example.
 
@@ -5185,6 +5408,8 @@ def Bincount(
 
     Gradient: none registered.
 
+    `T`: int32, int64, float32 or float64.
+
     `opwright.math.bincount` has an example.
 
     Args:
@@ -5216,6 +5441,10 @@ def Bitcast(
 
     Gradient: none registered.
 
+    `T`: bfloat16, float16, float32, float64, int64, int32, uint8, uint16, uint32,
+    uint64, int8, int16, complex64, complex128, qint8, quint8, qint16, quint16 or
+    qint32.
+
     `opwright.dtypes.bitcast` has an example.
 
     Args:
@@ -5245,6 +5474,8 @@ def BitwiseAnd(
 
     Commutative. Gradient: declared not differentiable.
 
+    `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
+
     `opwright.bitwise.bitwise_and` has an example.
 
     Args:
@@ -5270,6 +5501,8 @@ def BitwiseOr(
     LogicalOr is for truth values.
 
     Commutative. Gradient: declared not differentiable.
+
+    `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
 
     `opwright.bitwise.bitwise_or` has an example.
 
@@ -5297,6 +5530,8 @@ def BitwiseXor(
     NotEqual is it for truth values.
 
     Commutative. Gradient: declared not differentiable.
+
+    `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
 
     `opwright.bitwise.bitwise_xor` has an example.
 
@@ -5339,6 +5574,8 @@ def BlockLSTM(
     length for each sequence.
 
     Gradient: registered.
+
+    `T`: float16 or float32.
 
     `opwright.nn.block_lstm` has an example.
 
@@ -5407,6 +5644,8 @@ def BlockLSTMGrad(
     through as if it had not been cut. Sizes that do not fit are refused.
 
     Gradient: none registered.
+
+    `T`: float16 or float32.
 
     `opwright.nn.block_lstm_grad` has an example.
 
@@ -5479,6 +5718,8 @@ def BlockLSTMGradV2(
 
     Gradient: none registered.
 
+    `T`: float16 or float32.
+
     `opwright.nn.block_lstm_grad_v2` has an example.
 
     Args:
@@ -5548,6 +5789,8 @@ def BlockLSTMV2(
     others; BlockLSTM has i, ci, f, o and a forget bias, which here is a matter of `b`.
 
     Gradient: registered.
+
+    `T`: float16 or float32.
 
     `opwright.nn.block_lstm_v2` has an example.
 
@@ -5774,6 +6017,8 @@ def BoostedTreesCalculateBestFeatureSplitV2(
 
     Gradient: none registered.
 
+    `num_features`: at least 1.
+
     `opwright.estimator.boosted_trees_calculate_best_feature_split_v2` has an example.
 
     Args:
@@ -5845,6 +6090,8 @@ def BoostedTreesCalculateBestGainsPerFeature(
     more: TensorFlow Decision Forests trains and runs such trees.
 
     Gradient: none registered.
+
+    `num_features`: at least 1.
 
     `opwright.estimator.boosted_trees_calculate_best_gains_per_feature` has an example.
 
@@ -6062,6 +6309,8 @@ def BoostedTreesExampleDebugOutputs(
 
     Stateful. Gradient: none registered.
 
+    `num_bucketized_features`: at least 1.
+
     `opwright.estimator.boosted_trees_example_debug_outputs` has an example.
 
     Args:
@@ -6201,6 +6450,8 @@ def BoostedTreesMakeStatsSummary(
 
     Gradient: none registered.
 
+    `num_features`: at least 1.
+
     `opwright.estimator.boosted_trees_make_stats_summary` has an example.
 
     Args:
@@ -6240,6 +6491,8 @@ def BoostedTreesPredict(
     more: TensorFlow Decision Forests trains and runs such trees.
 
     Stateful. Gradient: none registered.
+
+    `num_bucketized_features`: at least 1.
 
     `opwright.estimator.boosted_trees_predict` has an example.
 
@@ -6302,6 +6555,8 @@ def BoostedTreesQuantileStreamResourceDeserialize(
     more: TensorFlow Decision Forests trains and runs such trees.
 
     Stateful. Gradient: none registered.
+
+    `num_streams`: at least 1.
 
     Returns the operation in a graph, None eagerly.
 
@@ -6582,6 +6837,8 @@ def BoostedTreesTrainingPredict(
 
     Stateful. Gradient: none registered.
 
+    `num_bucketized_features`: at least 1.
+
     `opwright.estimator.boosted_trees_training_predict` has an example.
 
     Args:
@@ -6693,6 +6950,8 @@ def BoostedTreesUpdateEnsembleV2(
 
     Stateful. Gradient: none registered.
 
+    `num_groups`: at least 1.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.estimator.boosted_trees_update_ensemble_v2` has an example.
@@ -6741,6 +7000,8 @@ def BroadcastArgs(
 
     Gradient: none registered.
 
+    `T`: int32 or int64.
+
     `opwright.array.broadcast_args` has an example.
 
     Args:
@@ -6771,6 +7032,8 @@ def BroadcastGradientArgs(
     itself.
 
     Gradient: declared not differentiable.
+
+    `T`: int32 or int64.
 
     `opwright.array.broadcast_gradient_args` has an example.
 
@@ -6805,6 +7068,8 @@ def BroadcastTo(
 
     Gradient: registered.
 
+    `Tidx`: int32 or int64.
+
     `opwright.array.broadcast_to` has an example.
 
     Args:
@@ -6836,6 +7101,8 @@ def Bucketize(
     from tensors.
 
     Gradient: none registered.
+
+    `T`: int32, int64, float32 or float64.
 
     `opwright.math.bucketize` has an example.
 
@@ -7003,6 +7270,8 @@ def CSVDataset(
 
     Stateful. Gradient: none registered.
 
+    `output_types`: float32, float64, int32, int64 or string, at least 1 value.
+
     `opwright.data.csv_dataset` has an example.
 
     Args:
@@ -7059,6 +7328,8 @@ def CSVDatasetV2(
 
     Stateful. Gradient: none registered.
 
+    `output_types`: float32, float64, int32, int64 or string, at least 1 value.
+
     `opwright.data.csv_dataset_v2` has an example.
 
     Args:
@@ -7112,6 +7383,8 @@ def CTCBeamSearchDecoder(
 
     Gradient: declared not differentiable.
 
+    `T`: float32 or float64.
+
     `opwright.nn.ctc_beam_search_decoder` has an example.
 
     Args:
@@ -7154,6 +7427,8 @@ def CTCGreedyDecoder(
     frames and `inputs` without elements are refused; a negative length counts as 0.
 
     Gradient: declared not differentiable.
+
+    `T`: float32 or float64.
 
     `opwright.nn.ctc_greedy_decoder` has an example.
 
@@ -7205,6 +7480,8 @@ def CTCLoss(
     CTCGreedyDecoder and CTCBeamSearchDecoder find transcripts.
 
     Gradient: registered.
+
+    `T`: float32 or float64.
 
     `opwright.nn.ctc_loss` has an example.
 
@@ -7446,6 +7723,8 @@ def Ceil(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
     `opwright.math.ceil` has an example.
 
     Args:
@@ -7472,6 +7751,8 @@ def CheckNumerics(
     booleans.
 
     Stateful. Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `opwright.debugging.check_numerics` has an example.
 
@@ -7500,6 +7781,8 @@ def CheckNumericsV2(
     puts this op after every other.
 
     Stateful. Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `opwright.debugging.check_numerics_v2` has an example.
 
@@ -7553,6 +7836,8 @@ def Cholesky(
 
     Gradient: registered.
 
+    `T`: float64, float32, float16, complex64 or complex128.
+
     `opwright.linalg.cholesky` has an example.
 
     Args:
@@ -7581,6 +7866,8 @@ def CholeskyGrad(
     for complex numbers.
 
     Gradient: none registered.
+
+    `T`: float16, float32 or float64.
 
     `opwright.linalg.cholesky_grad` has an example.
 
@@ -7668,6 +7955,8 @@ def ChooseFastestDataset(
 
     Gradient: none registered.
 
+    `N`: at least 2.
+
     `opwright.data.choose_fastest_dataset` has an example.
 
     Args:
@@ -7705,6 +7994,9 @@ def ClipByValue(
     elements within the range, and goes to the ends for the others.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `opwright.math.clip_by_value` has an example.
 
@@ -7771,6 +8063,8 @@ def CollectiveAllToAllV2(
 
     Stateful. Communicates with other devices. Gradient: none registered.
 
+    `T`: bfloat16, float32, float16, float64, int32 or int64.
+
     `opwright.collective.collective_all_to_all_v2` has an example.
 
     Args:
@@ -7812,6 +8106,8 @@ def CollectiveAllToAllV3(
     empty. CollectiveAllToAllV2 takes keys instead of a communicator.
 
     Stateful. Communicates with other devices. Gradient: none registered.
+
+    `T`: bfloat16, float32, float16, float64, int32 or int64.
 
     `opwright.collective.collective_all_to_all_v3` has an example.
 
@@ -7929,6 +8225,8 @@ def CollectiveBcastRecvV2(
 
     Stateful. Communicates with other devices. Gradient: none registered.
 
+    `Tshape`: int32 or int64.
+
     `opwright.collective.collective_bcast_recv_v2` has an example.
 
     Args:
@@ -7975,6 +8273,8 @@ def CollectiveBcastSend(
 
     Stateful. Communicates with other devices. Gradient: none registered.
 
+    `T`: bool, float32, float16, float64, int32 or int64.
+
     `opwright.collective.collective_bcast_send` has an example.
 
     Args:
@@ -8015,6 +8315,8 @@ def CollectiveBcastSendV2(
     program fail, those of other groups too, until it is started anew.
 
     Stateful. Communicates with other devices. Gradient: none registered.
+
+    `T`: bool, float32, float16, float64, int32 or int64.
 
     `opwright.collective.collective_bcast_send_v2` has an example.
 
@@ -8059,6 +8361,8 @@ def CollectiveGather(
     them as inputs.
 
     Stateful. Communicates with other devices. Gradient: none registered.
+
+    `T`: float32, float16, float64, int32 or int64.
 
     `opwright.collective.collective_gather` has an example.
 
@@ -8107,6 +8411,8 @@ def CollectiveGatherV2(
     member only its part.
 
     Stateful. Communicates with other devices. Gradient: none registered.
+
+    `T`: float32, float16, float64, int32 or int64.
 
     `opwright.collective.collective_gather_v2` has an example.
 
@@ -8184,6 +8490,9 @@ def CollectivePermute(
 
     Stateful. Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
     `opwright.collective.collective_permute` has an example.
 
     Args:
@@ -8224,6 +8533,8 @@ def CollectiveReduce(
     them as inputs.
 
     Stateful. Communicates with other devices. Gradient: none registered.
+
+    `T`: bfloat16, float32, float16, float64, int32 or int64.
 
     `opwright.collective.collective_reduce` has an example.
 
@@ -8278,6 +8589,8 @@ def CollectiveReduceScatterV2(
     and CollectiveGatherV2 to bring the parts together again.
 
     Stateful. Communicates with other devices. Gradient: none registered.
+
+    `T`: bfloat16, float32, float16, float64, int32 or int64.
 
     `opwright.collective.collective_reduce_scatter_v2` has an example.
 
@@ -8339,6 +8652,8 @@ def CollectiveReduceV2(
 
     Stateful. Communicates with other devices. Gradient: none registered.
 
+    `T`: bfloat16, float32, float16, float64, int32 or int64.
+
     `opwright.collective.collective_reduce_v2` has an example.
 
     Args:
@@ -8386,6 +8701,8 @@ def CollectiveReduceV3(
     empty. CollectiveReduceV2 takes keys instead of a communicator.
 
     Stateful. Communicates with other devices. Gradient: none registered.
+
+    `T`: bfloat16, float32, float16, float64, int32 or int64.
 
     `opwright.collective.collective_reduce_v3` has an example.
 
@@ -8480,6 +8797,8 @@ def Complex(
 
     Gradient: registered.
 
+    `T`: float32 or float64.
+
     `opwright.dtypes.complex` has an example.
 
     Args:
@@ -8520,6 +8839,8 @@ def ComplexAbs(
     direction.
 
     Gradient: registered.
+
+    `T`: complex64 or complex128.
 
     `opwright.math.complex_abs` has an example.
 
@@ -8608,6 +8929,8 @@ def CompressElement(
 
     Gradient: none registered.
 
+    `input_types`: at least 1 value.
+
     `opwright.data.compress_element` has an example.
 
     Args:
@@ -8692,6 +9015,8 @@ def Concat(
 
     Gradient: registered.
 
+    `N`: at least 2.
+
     `opwright.array.concat` has an example.
 
     Args:
@@ -8721,6 +9046,10 @@ def ConcatOffset(
     gradient of a concatenation is made. Shapes that differ elsewhere are refused.
 
     Gradient: declared not differentiable.
+
+    `N`: at least 2.
+
+    `shape_type`: int32 or int64.
 
     `opwright.array.concat_offset` has an example.
 
@@ -8753,6 +9082,10 @@ def ConcatV2(
     side along a new axis, take Pack.
 
     Gradient: registered.
+
+    `N`: at least 2.
+
+    `Tidx`: int32 or int64.
 
     `opwright.array.concat_v2` has an example.
 
@@ -8944,6 +9277,8 @@ def Conj(
 
     Gradient: registered.
 
+    `T`: complex64, complex128 or variant.
+
     `opwright.math.conj` has an example.
 
     Args:
@@ -8970,6 +9305,8 @@ def ConjugateTranspose(
     matrix, `adj_x` and `adj_y` of BatchMatMulV2 cost no copy.
 
     Gradient: registered.
+
+    `Tperm`: int32 or int64.
 
     `opwright.linalg.conjugate_transpose` has an example.
 
@@ -9076,6 +9413,8 @@ def Conv(
 
     Gradient: none registered.
 
+    `T`: float16, bfloat16, float32, float64 or int32.
+
     `opwright.nn.conv` has an example.
 
     Args:
@@ -9145,6 +9484,8 @@ def Conv2D(
 
     Gradient: registered.
 
+    `T`: float16, bfloat16, float32, float64 or int32.
+
     `opwright.nn.conv2d` has an example.
 
     Args:
@@ -9206,6 +9547,8 @@ def Conv2DBackpropFilter(
 
     Gradient: registered.
 
+    `T`: float16, bfloat16, float32 or float64.
+
     `opwright.nn.conv2d_backprop_filter` has an example.
 
     Args:
@@ -9264,6 +9607,8 @@ def Conv2DBackpropFilterV2(
     give is refused.
 
     Gradient: none registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `opwright.nn.conv2d_backprop_filter_v2` has an example.
 
@@ -9326,6 +9671,8 @@ def Conv2DBackpropInput(
 
     Gradient: registered.
 
+    `T`: float16, bfloat16, float32, float64 or int32.
+
     `opwright.nn.conv2d_backprop_input` has an example.
 
     Args:
@@ -9387,6 +9734,8 @@ def Conv2DBackpropInputV2(
 
     Gradient: none registered.
 
+    `T`: float16, bfloat16, float32, float64 or int32.
+
     `opwright.nn.conv2d_backprop_input_v2` has an example.
 
     Args:
@@ -9445,6 +9794,8 @@ def Conv3D(
 
     Gradient: registered.
 
+    `T`: float16, bfloat16, float32 or float64.
+
     `opwright.nn.conv3d` has an example.
 
     Args:
@@ -9501,6 +9852,8 @@ def Conv3DBackpropFilter(
     Conv3DBackpropFilter was removed in GraphDef version 10. Use Conv3DBackpropFilterV2.
     Gradient: none registered.
 
+    `T`: float16, float32 or float64.
+
     `opwright.nn.conv3d_backprop_filter` has an example.
 
     Args:
@@ -9546,6 +9899,8 @@ def Conv3DBackpropFilterV2(
     oneDNN, which are not for double. Groups of channels are refused there.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `opwright.nn.conv3d_backprop_filter_v2` has an example.
 
@@ -9602,6 +9957,8 @@ def Conv3DBackpropInput(
     Conv3DBackpropInput was removed in GraphDef version 10. Use Conv3DBackpropInputV2.
     Gradient: none registered.
 
+    `T`: float16, float32 or float64.
+
     `opwright.nn.conv3d_backprop_input` has an example.
 
     Args:
@@ -9649,6 +10006,10 @@ def Conv3DBackpropInputV2(
     oneDNN, which are not for double. Groups of channels are refused there.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
+
+    `Tshape`: int32 or int64.
 
     `opwright.nn.conv3d_backprop_input_v2` has an example.
 
@@ -9849,6 +10210,8 @@ def ConvertToSparseCoreCsrWrappedCooTensor(
 
     Gradient: none registered. opwright brings kernels for CPU.
 
+    `num_sc_per_chip`: at least 1.
+
     `opwright.tpu.convert_to_sparse_core_csr_wrapped_coo_tensor` has an example.
 
     Args:
@@ -9973,6 +10336,8 @@ def Cos(*, x: Operand[_U_Inexact], name: str | None = None) -> Output[_U_Inexact
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
+
     `opwright.math.cos` has an example.
 
     Args:
@@ -9994,6 +10359,8 @@ def Cosh(*, x: Operand[_U_Inexact], name: str | None = None) -> Output[_U_Inexac
     softplus(-2x) - log(2)`.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `opwright.math.cosh` has an example.
 
@@ -10018,6 +10385,8 @@ def CountUpTo(
     and a RangeDataset counts without any variable.
 
     Gradient: none registered.
+
+    `T`: int32 or int64.
 
     `opwright.variables.count_up_to` has an example.
 
@@ -10123,6 +10492,8 @@ def CropAndResize(
 
     Gradient: registered.
 
+    `T`: uint8, uint16, int8, int16, int32, int64, float16, float32 or float64.
+
     `opwright.image.crop_and_resize` has an example.
 
     Args:
@@ -10155,6 +10526,8 @@ def CropAndResizeGradBoxes(
     bilinear interpolation of CropAndResize has, and nearest pixels have not.
 
     Gradient: none registered.
+
+    `T`: uint8, uint16, int8, int16, int32, int64, float16, float32 or float64.
 
     `opwright.image.crop_and_resize_grad_boxes` has an example.
 
@@ -10221,6 +10594,9 @@ def Cross(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
     `opwright.linalg.cross` has an example.
 
     Args:
@@ -10251,6 +10627,8 @@ def CrossReplicaSum(
     maxima, products and means as well; CollectiveReduceV2 is for CPUs and GPUs.
 
     Stateful. Gradient: registered.
+
+    `T`: float16, bfloat16, float32, float64, int32 or uint32.
 
     `opwright.tpu.cross_replica_sum` has an example.
 
@@ -10313,6 +10691,8 @@ def CudnnRNN(
     CudnnRNNParamsSize.
 
     Stateful. Gradient: registered. opwright brings kernels for CPU and XLA.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `opwright.nn.cudnn_rnn` has an example.
 
@@ -10398,6 +10778,8 @@ def CudnnRNNBackprop(
 
     Stateful. Gradient of `CudnnRNN`. Gradient: none registered. opwright brings kernels
     for CPU and XLA.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `opwright.nn.cudnn_rnn_backprop` has an example.
 
@@ -10495,6 +10877,8 @@ def CudnnRNNBackpropV2(
 
     Stateful. Gradient of `CudnnRNNV2`. Gradient: none registered. opwright brings
     kernels for CPU and XLA.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `opwright.nn.cudnn_rnn_backprop_v2` has an example.
 
@@ -10599,6 +10983,8 @@ def CudnnRNNBackpropV3(
 
     Stateful. Gradient of `CudnnRNNV3`. Gradient: none registered. opwright brings
     kernels for CPU and XLA.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `opwright.nn.cudnn_rnn_backprop_v3` has an example.
 
@@ -10711,6 +11097,10 @@ def CudnnRNNCanonicalToParams(
 
     Gradient: none registered. opwright brings kernels for CPU and XLA.
 
+    `T`: bfloat16, float16, float32 or float64.
+
+    `num_params`: at least 1.
+
     `opwright.nn.cudnn_rnn_canonical_to_params` has an example.
 
     Args:
@@ -10776,6 +11166,12 @@ def CudnnRNNCanonicalToParamsV2(
     give matrices [num_units, 0] in its place.
 
     Gradient: none registered. opwright brings kernels for CPU and XLA.
+
+    `T`: bfloat16, float16, float32 or float64.
+
+    `num_params_weights`: at least 1.
+
+    `num_params_biases`: at least 1.
 
     `opwright.nn.cudnn_rnn_canonical_to_params_v2` has an example.
 
@@ -10920,6 +11316,8 @@ def CudnnRNNParamsToCanonical(
 
     Gradient: none registered. opwright brings kernels for CPU and XLA.
 
+    `T`: bfloat16, float16, float32 or float64.
+
     `opwright.nn.cudnn_rnn_params_to_canonical` has an example.
 
     Args:
@@ -10991,6 +11389,8 @@ def CudnnRNNParamsToCanonicalV2(
     give matrices [num_units, 0] in its place.
 
     Gradient: none registered. opwright brings kernels for CPU and XLA.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `opwright.nn.cudnn_rnn_params_to_canonical_v2` has an example.
 
@@ -11081,6 +11481,8 @@ def CudnnRNNV2(
     CudnnRNNParamsSize.
 
     Stateful. Gradient: registered. opwright brings kernels for CPU and XLA.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `opwright.nn.cudnn_rnn_v2` has an example.
 
@@ -11196,6 +11598,8 @@ def CudnnRNNV3(
 
     Stateful. Gradient: registered. opwright brings kernels for CPU and XLA.
 
+    `T`: bfloat16, float16, float32 or float64.
+
     `opwright.nn.cudnn_rnn_v3` has an example.
 
     Args:
@@ -11285,6 +11689,11 @@ def Cumprod(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tidx`: int32 or int64.
+
     `opwright.math.cumprod` has an example.
 
     Args:
@@ -11325,6 +11734,11 @@ def Cumsum(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tidx`: int32 or int64.
+
     `opwright.math.cumsum` has an example.
 
     Args:
@@ -11363,6 +11777,10 @@ def CumulativeLogsumexp(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
+    `Tidx`: int32 or int64.
+
     `opwright.math.cumulative_logsumexp` has an example.
 
     Args:
@@ -11397,6 +11815,8 @@ def DataFormatDimMap(
 
     Gradient: none registered.
 
+    `T`: int32 or int64.
+
     `opwright.nn.data_format_dim_map` has an example.
 
     Args:
@@ -11429,6 +11849,8 @@ def DataFormatVecPermute(
     numbers of axes.
 
     Gradient: none registered.
+
+    `T`: int32 or int64.
 
     `opwright.nn.data_format_vec_permute` has an example.
 
@@ -11911,6 +12333,8 @@ def Dawsn(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
     `opwright.math.special.dawsn` has an example.
 
     Args:
@@ -12334,6 +12758,8 @@ def DecodeCSV(
     CSVDatasetV2 reads whole files.
 
     Gradient: none registered.
+
+    `OUT_TYPE`: float32, float64, int32, int64 or string, at least 1 value.
 
     `opwright.io.decode_csv` has an example.
 
@@ -12973,6 +13399,10 @@ def DenseBincount(
 
     Gradient: none registered.
 
+    `Tidx`: int32 or int64.
+
+    `T`: int32, int64, float32 or float64.
+
     `opwright.math.dense_bincount` has an example.
 
     Args:
@@ -13012,6 +13442,10 @@ def DenseCountSparseOutput(
     DenseBincount makes a dense one. tf.sparse.bincount calls these three.
 
     Gradient: none registered.
+
+    `T`: int32 or int64.
+
+    `output_type`: int32, int64, float32 or float64.
 
     `opwright.sparse.dense_count_sparse_output` has an example.
 
@@ -13054,6 +13488,8 @@ def DenseToCSRSparseMatrix(
 
     Gradient: registered.
 
+    `T`: float32, float64, complex64 or complex128.
+
     `opwright.linalg.sparse.dense_to_csr_sparse_matrix` has an example.
 
     Args:
@@ -13086,6 +13522,8 @@ def DenseToDenseSetOperation(
     different sizes.
 
     Gradient: declared not differentiable.
+
+    `T`: int8, int16, int32, int64, uint8, uint16 or string.
 
     `opwright.sets.dense_to_dense_set_operation` has an example.
 
@@ -13164,6 +13602,8 @@ def DenseToSparseSetOperation(
     that are out of order or out of range.
 
     Gradient: declared not differentiable.
+
+    `T`: int8, int16, int32, int64, uint8, uint16 or string.
 
     `opwright.sets.dense_to_sparse_set_operation` has an example.
 
@@ -13253,6 +13693,8 @@ def DepthwiseConv2dNative(
 
     Gradient: registered.
 
+    `T`: float16, bfloat16, float32 or float64.
+
     `opwright.nn.depthwise_conv2d_native` has an example.
 
     Args:
@@ -13306,6 +13748,8 @@ def DepthwiseConv2dNativeBackpropFilter(
     not for double.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `opwright.nn.depthwise_conv2d_native_backprop_filter` has an example.
 
@@ -13362,6 +13806,8 @@ def DepthwiseConv2dNativeBackpropInput(
     for oneDNN, which is not for double.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `opwright.nn.depthwise_conv2d_native_backprop_input` has an example.
 
@@ -13427,6 +13873,8 @@ def Dequantize(
     SCALED for 8 bits by oneDNN. SCALED does not serve qint32.
 
     Gradient: none registered.
+
+    `T`: qint8, quint8, qint32, qint16 or quint16.
 
     `opwright.quantization.dequantize` has an example.
 
@@ -13533,6 +13981,8 @@ def DeserializeSparse(
     nothing.
 
     Gradient: none registered.
+
+    `Tserialized`: string or variant.
 
     `opwright.sparse.deserialize_sparse` has an example.
 
@@ -13643,6 +14093,8 @@ def Diag(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, int32, int64, complex64 or complex128.
+
     `opwright.linalg.diag` has an example.
 
     Args:
@@ -13669,6 +14121,8 @@ def DiagPart(
     which may differ in size.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, int32, int64, complex64 or complex128.
 
     `opwright.linalg.diag_part` has an example.
 
@@ -13697,6 +14151,8 @@ def Digamma(
     Lgamma; Polygamma has the higher derivatives.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `opwright.math.digamma` has an example.
 
@@ -13732,6 +14188,9 @@ def Dilation2D(
     Channels come last, and are as many in both, or the call is refused.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `opwright.nn.dilation2d` has an example.
 
@@ -13771,6 +14230,9 @@ def Dilation2DBackpropFilter(
 
     Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
     `opwright.nn.dilation2d_backprop_filter` has an example.
 
     Args:
@@ -13808,6 +14270,9 @@ def Dilation2DBackpropInput(
     An `out_backprop` that Dilation2D would not give is refused.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `opwright.nn.dilation2d_backprop_input` has an example.
 
@@ -13847,6 +14312,8 @@ def DirectedInterleaveDataset(
     ConcatenateDataset reads one after the other, ZipDataset all at once.
 
     Gradient: none registered.
+
+    `N`: at least 1.
 
     `opwright.data.directed_interleave_dataset` has an example.
 
@@ -13942,6 +14409,9 @@ def Div(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, uint8, int8, uint16, int16, int32, uint32,
+    uint64, int64, complex64 or complex128.
+
     `opwright.math.div` has an example.
 
     Args:
@@ -13973,6 +14443,8 @@ def DivNoNan(
 
     Gradient: registered.
 
+    `T`: float16, float32, bfloat16, float64, complex64 or complex128.
+
     `opwright.math.div_no_nan` has an example.
 
     Args:
@@ -14000,6 +14472,8 @@ def DrawBoundingBoxes(
     DrawBoundingBoxesV2 takes other colors, and is what new programs should call.
 
     Gradient: declared not differentiable.
+
+    `T`: float32 or float16.
 
     `opwright.image.draw_bounding_boxes` has an example.
 
@@ -14031,6 +14505,8 @@ def DrawBoundingBoxesV2(
     values. DrawBoundingBoxes has colors of its own.
 
     Gradient: none registered.
+
+    `T`: float32 or float16.
 
     `opwright.image.draw_bounding_boxes_v2` has an example.
 
@@ -14130,6 +14606,14 @@ def DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(
     Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
     it is built with CUDA.
 
+    `T1`: int32 or int64.
+
+    `T2`: int32 or int64.
+
+    `T3`: float32 or float64.
+
+    `N`: at least 1.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.tpu.dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch` has an example.
@@ -14192,6 +14676,14 @@ def DynamicEnqueueTPUEmbeddingRaggedTensorBatch(
 
     Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
     it is built with CUDA.
+
+    `T1`: int32 or int64.
+
+    `T2`: int32 or int64.
+
+    `T3`: float32 or float64.
+
+    `N`: at least 1.
 
     Returns the operation in a graph, None eagerly.
 
@@ -14275,6 +14767,8 @@ def DynamicStitch(
     as `data`. ParallelDynamicStitch is faster with large tensors, but in no order.
 
     Gradient: registered.
+
+    `N`: at least 1.
 
     `opwright.array.dynamic_stitch` has an example.
 
@@ -14388,6 +14882,8 @@ def Eig(
 
     Gradient: registered.
 
+    `T`: float32, float64, complex64 or complex128.
+
     `opwright.linalg.eig` has an example.
 
     Args:
@@ -14430,6 +14926,8 @@ def Einsum(
 
     Gradient: registered.
 
+    `N`: at least 1.
+
     `opwright.linalg.einsum` has an example.
 
     Args:
@@ -14460,6 +14958,8 @@ def Elu(
 
     Gradient: registered.
 
+    `T`: float16, bfloat16, float32 or float64.
+
     `opwright.nn.elu` has an example.
 
     Args:
@@ -14484,6 +14984,8 @@ def EluGrad(
     unlike with ReluGrad. Where it is nan, the gradient passes unchanged.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `opwright.nn.elu_grad` has an example.
 
@@ -14543,6 +15045,8 @@ def EmptyTensorList(
     makes a list of a given length.
 
     Gradient: none registered.
+
+    `shape_type`: int32 or int64.
 
     `opwright.tensor_list.empty_tensor_list` has an example.
 
@@ -14691,6 +15195,8 @@ def EncodePng(
 
     Gradient: none registered.
 
+    `T`: uint8 or uint16.
+
     `opwright.image.encode_png` has an example.
 
     Args:
@@ -14724,6 +15230,8 @@ def EncodeProto(
     values are refused.
 
     Gradient: declared not differentiable.
+
+    `Tinput_types`: at least 1 value.
 
     `opwright.io.encode_proto` has an example.
 
@@ -14805,6 +15313,14 @@ def EnqueueTPUEmbeddingArbitraryTensorBatch(
     Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
     it is built with CUDA.
 
+    `T1`: int32 or int64.
+
+    `T2`: int32 or int64.
+
+    `T3`: float32 or float64.
+
+    `N`: at least 1.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.tpu.enqueue_tpu_embedding_arbitrary_tensor_batch` has an example.
@@ -14851,6 +15367,8 @@ def EnqueueTPUEmbeddingIntegerBatch(
 
     Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
     it is built with CUDA.
+
+    `N`: at least 1.
 
     Returns the operation in a graph, None eagerly.
 
@@ -14906,6 +15424,14 @@ def EnqueueTPUEmbeddingRaggedTensorBatch(
 
     Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
     it is built with CUDA.
+
+    `T1`: int32 or int64.
+
+    `T2`: int32 or int64.
+
+    `T3`: float32 or float64.
+
+    `N`: at least 1.
 
     Returns the operation in a graph, None eagerly.
 
@@ -14977,6 +15503,14 @@ def EnqueueTPUEmbeddingSparseBatch(
     Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
     it is built with CUDA.
 
+    `T1`: int32 or int64.
+
+    `T2`: int32 or int64.
+
+    `T3`: float32 or float64.
+
+    `N`: at least 1.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.tpu.enqueue_tpu_embedding_sparse_batch` has an example.
@@ -15037,6 +15571,14 @@ def EnqueueTPUEmbeddingSparseTensorBatch(
 
     Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
     it is built with CUDA.
+
+    `T1`: int32 or int64.
+
+    `T2`: int32 or int64.
+
+    `T3`: float32 or float64.
+
+    `N`: at least 1.
 
     Returns the operation in a graph, None eagerly.
 
@@ -15184,6 +15726,8 @@ def Erf(*, x: Operand[_U_Floating], name: str | None = None) -> Output[_U_Floati
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
     `opwright.math.erf` has an example.
 
     Args:
@@ -15211,6 +15755,8 @@ def Erfc(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
     `opwright.math.erfc` has an example.
 
     Args:
@@ -15236,6 +15782,8 @@ def Erfinv(
     and bfloat16 have no kernel on the CPU.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `opwright.math.erfinv` has an example.
 
@@ -15269,6 +15817,11 @@ def EuclideanNorm(
     refused. L2Loss is half the square of the norm of a whole tensor.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tidx`: int32 or int64.
 
     `opwright.linalg.euclidean_norm` has an example.
 
@@ -15321,6 +15874,8 @@ def Exp(*, x: Operand[_U_Inexact], name: str | None = None) -> Output[_U_Inexact
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
+
     `opwright.math.exp` has an example.
 
     Args:
@@ -15348,6 +15903,8 @@ def ExpandDims(
     shape.
 
     Gradient: registered.
+
+    `Tdim`: int32 or int64.
 
     `opwright.array.expand_dims` has an example.
 
@@ -15501,6 +16058,8 @@ def ExperimentalCSVDataset(
 
     Stateful. Gradient: none registered.
 
+    `output_types`: float32, float64, int32, int64 or string, at least 1 value.
+
     `opwright.data.experimental.experimental_csv_dataset` has an example.
 
     Args:
@@ -15547,6 +16106,8 @@ def ExperimentalChooseFastestDataset(
     kernel.
 
     Gradient: none registered.
+
+    `N`: at least 2.
 
     `opwright.data.experimental.experimental_choose_fastest_dataset` has an example.
 
@@ -15680,6 +16241,8 @@ def ExperimentalDirectedInterleaveDataset(
     kernel.
 
     Gradient: none registered.
+
+    `N`: at least 1.
 
     `opwright.data.experimental.experimental_directed_interleave_dataset` has an
     example.
@@ -16191,6 +16754,8 @@ def ExperimentalParseExampleDataset(
 
     Gradient: none registered.
 
+    `Tdense`: float32, int64 or string.
+
     `opwright.data.experimental.experimental_parse_example_dataset` has an example.
 
     Args:
@@ -16354,6 +16919,8 @@ def ExperimentalScanDataset(
     time; new programs use ScanDataset, which runs the same kernel.
 
     Gradient: none registered.
+
+    `Tstate`: at least 1 value.
 
     `opwright.data.experimental.experimental_scan_dataset` has an example.
 
@@ -16778,6 +17345,8 @@ def Expint(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
     `opwright.math.special.expint` has an example.
 
     Args:
@@ -16802,6 +17371,8 @@ def Expm1(*, x: Operand[_U_Inexact], name: str | None = None) -> Output[_U_Inexa
     inverse.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `opwright.math.expm1` has an example.
 
@@ -16936,6 +17507,9 @@ def ExtractImagePatches(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, uint8, uint16,
+    uint32, uint64, complex64, complex128 or bool.
+
     `opwright.image.extract_image_patches` has an example.
 
     Args:
@@ -17006,6 +17580,9 @@ def ExtractVolumePatches(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
     `opwright.image.extract_volume_patches` has an example.
 
     Args:
@@ -17045,6 +17622,8 @@ def FFT(
 
     Gradient: registered.
 
+    `Tcomplex`: complex64 or complex128.
+
     `opwright.signal.fft` has an example.
 
     Args:
@@ -17078,6 +17657,8 @@ def FFT2D(
     numbers of axes.
 
     Gradient: registered.
+
+    `Tcomplex`: complex64 or complex128.
 
     `opwright.signal.fft2d` has an example.
 
@@ -17113,6 +17694,8 @@ def FFT3D(
 
     Gradient: registered.
 
+    `Tcomplex`: complex64 or complex128.
+
     `opwright.signal.fft3d` has an example.
 
     Args:
@@ -17147,6 +17730,8 @@ def FFTND(
     for GPUs alone: elsewhere FFT, FFT2D and FFT3D do the same for the last axes.
 
     Gradient: none registered.
+
+    `Tcomplex`: complex64 or complex128.
 
     `opwright.signal.fftnd` has an example.
 
@@ -17588,6 +18173,8 @@ def Fill(
 
     Gradient: registered.
 
+    `index_type`: int32 or int64.
+
     `opwright.array.fill` has an example.
 
     Args:
@@ -18026,6 +18613,8 @@ def Floor(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
     `opwright.math.floor` has an example.
 
     Args:
@@ -18056,6 +18645,9 @@ def FloorDiv(
     kernel on the CPU.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, uint8, int8, uint16, int16, int32, uint32,
+    uint64, int64, complex64 or complex128.
 
     `opwright.math.floor_div` has an example.
 
@@ -18088,6 +18680,9 @@ def FloorMod(
     equal, or 1, counted from the last axis.
 
     Gradient: registered.
+
+    `T`: int8, int16, int32, int64, uint8, uint16, uint32, uint64, bfloat16, float16,
+    float32 or float64.
 
     `opwright.math.floor_mod` has an example.
 
@@ -18180,6 +18775,8 @@ def FractionalAvgPool(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32 or int64.
+
     `opwright.nn.fractional_avg_pool` has an example.
 
     Args:
@@ -18221,6 +18818,8 @@ def FractionalAvgPoolGrad(
     `out_backprop` has windows. Parts of integers are cut off towards 0.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32 or int64.
 
     `opwright.nn.fractional_avg_pool_grad` has an example.
 
@@ -18264,6 +18863,8 @@ def FractionalMaxPool(
     FractionalAvgPool takes means.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32 or int64.
 
     `opwright.nn.fractional_max_pool` has an example.
 
@@ -18309,6 +18910,8 @@ def FractionalMaxPoolGrad(
 
     Gradient: none registered.
 
+    `T`: float32, float64, int32 or int64.
+
     `opwright.nn.fractional_max_pool_grad` has an example.
 
     Args:
@@ -18343,6 +18946,8 @@ def FresnelCos(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
     `opwright.math.special.fresnel_cos` has an example.
 
     Args:
@@ -18368,6 +18973,8 @@ def FresnelSin(
     its length, as roads and rails do. Half and bfloat16 have no kernel on the CPU.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `opwright.math.special.fresnel_sin` has an example.
 
@@ -18405,6 +19012,8 @@ def FusedBatchNorm(
     channels are refused.
 
     Gradient: registered.
+
+    `T`: float32.
 
     `opwright.nn.fused_batch_norm` has an example.
 
@@ -18467,6 +19076,8 @@ def FusedBatchNormGrad(
 
     Gradient: registered.
 
+    `T`: float32.
+
     `opwright.nn.fused_batch_norm_grad` has an example.
 
     Args:
@@ -18521,6 +19132,10 @@ def FusedBatchNormGradV2(
     out. It is FusedBatchNormGrad with statistics in float32 and `x` of any float dtype.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16 or float32.
+
+    `U`: float32.
 
     `opwright.nn.fused_batch_norm_grad_v2` has an example.
 
@@ -18577,6 +19192,10 @@ def FusedBatchNormGradV3(
     out. It is FusedBatchNormGradV2 with what cuDNN kept, which the CPU does not read.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16 or float32.
+
+    `U`: float32.
 
     `opwright.nn.fused_batch_norm_grad_v3` has an example.
 
@@ -18639,6 +19258,10 @@ def FusedBatchNormV2(
     calls.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16 or float32.
+
+    `U`: float32.
 
     `opwright.nn.fused_batch_norm_v2` has an example.
 
@@ -18704,6 +19327,10 @@ def FusedBatchNormV3(
 
     Gradient: registered.
 
+    `T`: float16, bfloat16 or float32.
+
+    `U`: bfloat16 or float32.
+
     `opwright.nn.fused_batch_norm_v3` has an example.
 
     Args:
@@ -18765,6 +19392,8 @@ def FusedPadConv2D(
 
     Gradient: none registered.
 
+    `T`: float16, bfloat16, float32 or float64.
+
     `opwright.nn.fused_pad_conv2d` has an example.
 
     Args:
@@ -18808,6 +19437,8 @@ def FusedResizeAndPadConv2D(
     that mirror more than there is.
 
     Gradient: none registered.
+
+    `T`: float16, float32 or float64.
 
     `opwright.nn.fused_resize_and_pad_conv2d` has an example.
 
@@ -18860,6 +19491,8 @@ def GRUBlockCell(
 
     Gradient: none registered.
 
+    `T`: float32.
+
     `opwright.nn.gru_block_cell` has an example.
 
     Args:
@@ -18906,6 +19539,8 @@ def GRUBlockCellGrad(
 
     Gradient: none registered.
 
+    `T`: float32.
+
     `opwright.nn.gru_block_cell_grad` has an example.
 
     Args:
@@ -18947,6 +19582,8 @@ def Gather(
 
     Gradient: registered.
 
+    `Tindices`: int32 or int64.
+
     `opwright.array.gather` has an example.
 
     Args:
@@ -18980,6 +19617,8 @@ def GatherNd(
     `bad_indices_policy` decides otherwise.
 
     Gradient: registered.
+
+    `Tindices`: int16, int32 or int64.
 
     `opwright.array.gather_nd` has an example.
 
@@ -19019,6 +19658,10 @@ def GatherV2(
     ResourceGather reads rows of a variable without copying it first.
 
     Gradient: registered.
+
+    `Tindices`: int16, int32 or int64.
+
+    `Taxis`: int32 or int64.
 
     `opwright.array.gather_v2` has an example.
 
@@ -19468,6 +20111,8 @@ def GetStatsFromListOfSparseCoreCooTensors(
 
     Gradient: none registered. opwright brings kernels for CPU.
 
+    `N`: at least 1.
+
     `opwright.tpu.get_stats_from_list_of_sparse_core_coo_tensors` has an example.
 
     Args:
@@ -19576,6 +20221,9 @@ def Greater(
 
     Gradient: declared not differentiable.
 
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
     `opwright.math.greater` has an example.
 
     Args:
@@ -19603,6 +20251,9 @@ def GreaterEqual(
     here. Greater leaves equal ones out; Less asks the opposite.
 
     Gradient: declared not differentiable.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `opwright.math.greater_equal` has an example.
 
@@ -19756,6 +20407,8 @@ def HSVToRGB(
 
     Gradient: declared not differentiable.
 
+    `T`: float16, bfloat16, float32 or float64.
+
     `opwright.image.hsv_to_rgb` has an example.
 
     Args:
@@ -19867,6 +20520,8 @@ def HistogramFixedWidth(
 
     Gradient: none registered.
 
+    `T`: int32, int64, float32 or float64.
+
     `opwright.math.histogram_fixed_width` has an example.
 
     Args:
@@ -19908,6 +20563,9 @@ def HistogramSummary(
 
     Gradient: declared not differentiable.
 
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
     `opwright.summary.histogram_summary` has an example.
 
     Args:
@@ -19936,6 +20594,8 @@ def IFFT(
     A scalar is refused; an empty tensor comes back empty.
 
     Gradient: registered.
+
+    `Tcomplex`: complex64 or complex128.
 
     `opwright.signal.ifft` has an example.
 
@@ -19968,6 +20628,8 @@ def IFFT2D(
 
     Gradient: registered.
 
+    `Tcomplex`: complex64 or complex128.
+
     `opwright.signal.ifft2d` has an example.
 
     Args:
@@ -19998,6 +20660,8 @@ def IFFT3D(
     A tensor with fewer than 3 dimensions is refused; an empty tensor comes back empty.
 
     Gradient: registered.
+
+    `Tcomplex`: complex64 or complex128.
 
     `opwright.signal.ifft3d` has an example.
 
@@ -20033,6 +20697,8 @@ def IFFTND(
     for GPUs alone: elsewhere IFFT, IFFT2D and IFFT3D do the same for the last axes.
 
     Gradient: none registered.
+
+    `Tcomplex`: complex64 or complex128.
 
     `opwright.signal.ifftnd` has an example.
 
@@ -20073,6 +20739,8 @@ def IRFFT(
     `Treal` has to be tf.float64 for complex128; other pairs are refused.
 
     Gradient: registered.
+
+    `Tcomplex`: complex64 or complex128.
 
     `opwright.signal.irfft` has an example.
 
@@ -20120,6 +20788,8 @@ def IRFFT2D(
 
     Gradient: registered.
 
+    `Tcomplex`: complex64 or complex128.
+
     `opwright.signal.irfft2d` has an example.
 
     Args:
@@ -20166,6 +20836,8 @@ def IRFFT3D(
     `Treal` has to be tf.float64 for complex128; other pairs are refused.
 
     Gradient: none registered.
+
+    `Tcomplex`: complex64 or complex128.
 
     `opwright.signal.irfft3d` has an example.
 
@@ -20218,6 +20890,8 @@ def IRFFTND(
     for GPUs alone: elsewhere IRFFT, IRFFT2D and IRFFT3D do the same for the last axes.
 
     Gradient: none registered.
+
+    `Tcomplex`: complex64 or complex128.
 
     `opwright.signal.irfftnd` has an example.
 
@@ -20276,6 +20950,8 @@ def IdentityN(
     several tensors get one gradient function.
 
     Gradient: registered.
+
+    `T`: at least 1 value.
 
     `opwright.array.identity_n` has an example.
 
@@ -20418,6 +21094,8 @@ def Igamma(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
     `opwright.math.igamma` has an example.
 
     Args:
@@ -20448,6 +21126,8 @@ def IgammaGradA(
     RandomGammaGrad is the derivative of samples.
 
     Gradient: none registered.
+
+    `T`: float32 or float64.
 
     `opwright.math.igamma_grad_a` has an example.
 
@@ -20480,6 +21160,8 @@ def Igammac(
     inputs have a gradient.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `opwright.math.igammac` has an example.
 
@@ -20538,6 +21220,8 @@ def Imag(
 
     Gradient: registered.
 
+    `T`: complex64 or complex128.
+
     `opwright.math.imag` has an example.
 
     Args:
@@ -20584,6 +21268,8 @@ def ImageProjectiveTransformV2(
     one, and is what new programs should call.
 
     Gradient: registered.
+
+    `dtype`: uint8, int32, int64, float16, bfloat16, float32 or float64.
 
     `opwright.image.image_projective_transform_v2` has an example.
 
@@ -20632,6 +21318,8 @@ def ImageProjectiveTransformV3(
 
     Gradient: registered.
 
+    `dtype`: uint8, int32, int64, float16, bfloat16, float32 or float64.
+
     `opwright.image.image_projective_transform_v3` has an example.
 
     Args:
@@ -20672,6 +21360,8 @@ def ImageSummary(
     calls, since it cannot pass `bad_color` there: take it into a graph.
 
     Gradient: declared not differentiable.
+
+    `T`: uint8, float32, float16 or float64.
 
     `opwright.summary.image_summary` has an example.
 
@@ -20765,6 +21455,8 @@ def InTopK(
 
     Gradient: none registered.
 
+    `T`: int32 or int64.
+
     `opwright.nn.in_top_k` has an example.
 
     Args:
@@ -20797,6 +21489,8 @@ def InTopKV2(
     It differs from InTopK in that `k` may be computed.
 
     Gradient: none registered.
+
+    `T`: int32 or int64.
 
     `opwright.nn.in_top_k_v2` has an example.
 
@@ -20991,6 +21685,8 @@ def InfeedEnqueueTuple(
     one.
 
     Stateful. Gradient: none registered.
+
+    `dtypes`: at least 1 value.
 
     Returns the operation in a graph, None eagerly.
 
@@ -21349,6 +22045,9 @@ def Inv(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, complex64 or
+    complex128.
+
     `opwright.math.inv` has an example.
 
     Args:
@@ -21379,6 +22078,8 @@ def InvGrad(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
+
     `opwright.math.inv_grad` has an example.
 
     Args:
@@ -21404,6 +22105,8 @@ def Invert(
     orders.
 
     Gradient: declared not differentiable.
+
+    `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
 
     `opwright.bitwise.invert` has an example.
 
@@ -21432,6 +22135,8 @@ def InvertPermutation(
     Invert flips bits, MatrixInverse is for matrices.
 
     Gradient: declared not differentiable.
+
+    `T`: int32 or int64.
 
     `opwright.math.invert_permutation` has an example.
 
@@ -21500,6 +22205,8 @@ def IsFinite(*, x: Operand[_U_Floating], name: str | None = None) -> Output[TBoo
 
     Gradient: none registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
     `opwright.math.is_finite` has an example.
 
     Args:
@@ -21518,6 +22225,8 @@ def IsInf(*, x: Operand[_U_Floating], name: str | None = None) -> Output[TBool]:
 
     Gradient: none registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
     `opwright.math.is_inf` has an example.
 
     Args:
@@ -21535,6 +22244,8 @@ def IsNan(*, x: Operand[_U_Floating], name: str | None = None) -> Output[TBool]:
     never finds it. CheckNumerics stops a program at the first one instead.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `opwright.math.is_nan` has an example.
 
@@ -21608,6 +22319,9 @@ def IsotonicRegression(
     sorting are made of it (Blondel et al., 2020).
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `opwright.nn.isotonic_regression` has an example.
 
@@ -21989,6 +22703,8 @@ def L2Loss(
 
     Gradient: registered.
 
+    `T`: float16, bfloat16, float32 or float64.
+
     `opwright.nn.l2_loss` has an example.
 
     Args:
@@ -22081,6 +22797,8 @@ def LRN(
 
     Gradient: registered.
 
+    `T`: float16, bfloat16 or float32.
+
     `opwright.nn.lrn` has an example.
 
     Args:
@@ -22118,6 +22836,8 @@ def LRNGrad(
     The options have to be those of LRN. Shapes that differ are refused.
 
     Gradient: none registered.
+
+    `T`: float16, bfloat16 or float32.
 
     `opwright.nn.lrn_grad` has an example.
 
@@ -22167,6 +22887,8 @@ def LSTMBlockCell(
     Sizes that do not fit are refused.
 
     Gradient: none registered.
+
+    `T`: float16 or float32.
 
     `opwright.nn.lstm_block_cell` has an example.
 
@@ -22235,6 +22957,8 @@ def LSTMBlockCellGrad(
     which is left to the caller. Sizes that do not fit are refused.
 
     Gradient: none registered.
+
+    `T`: float16 or float32.
 
     `opwright.nn.lstm_block_cell_grad` has an example.
 
@@ -22315,6 +23039,8 @@ def LeakyRelu(
 
     Gradient: registered.
 
+    `T`: float16, bfloat16, float32 or float64.
+
     `opwright.nn.leaky_relu` has an example.
 
     Args:
@@ -22341,6 +23067,8 @@ def LeakyReluGrad(
     well, as long as `alpha` is positive.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `opwright.nn.leaky_relu_grad` has an example.
 
@@ -22419,6 +23147,8 @@ def LeftShift(
     broadcast: sizes have to be equal, or 1, counted from the last axis.
 
     Gradient: declared not differentiable.
+
+    `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
 
     `opwright.bitwise.left_shift` has an example.
 
@@ -22502,6 +23232,9 @@ def Less(
 
     Gradient: declared not differentiable.
 
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
     `opwright.math.less` has an example.
 
     Args:
@@ -22530,6 +23263,9 @@ def LessEqual(
 
     Gradient: declared not differentiable.
 
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
     `opwright.math.less_equal` has an example.
 
     Args:
@@ -22557,6 +23293,8 @@ def Lgamma(
     negative for x between -1 and 0, is lost. Digamma is its derivative.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `opwright.math.lgamma` has an example.
 
@@ -22589,6 +23327,10 @@ def LinSpace(
 
     Gradient: declared not differentiable.
 
+    `T`: bfloat16, float16, float32 or float64.
+
+    `Tidx`: int32 or int64.
+
     `opwright.math.lin_space` has an example.
 
     Args:
@@ -22619,6 +23361,8 @@ def ListDataset(
     `output_types` says fails when the iterator gets there.
 
     Stateful. Gradient: none registered.
+
+    `Tinput_types`: at least 1 value.
 
     `opwright.data.list_dataset` has an example.
 
@@ -23559,6 +24303,8 @@ def Log(*, x: Operand[_U_Inexact], name: str | None = None) -> Output[_U_Inexact
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
+
     `opwright.math.log` has an example.
 
     Args:
@@ -23581,6 +24327,8 @@ def Log1p(*, x: Operand[_U_Inexact], name: str | None = None) -> Output[_U_Inexa
     Xlog1py multiplies by a number that may be 0. Expm1 is the inverse.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `opwright.math.log1p` has an example.
 
@@ -23612,6 +24360,8 @@ def LogMatrixDeterminant(
 
     Gradient: registered.
 
+    `T`: float16, float32, float64, complex64 or complex128.
+
     `opwright.linalg.log_matrix_determinant` has an example.
 
     Args:
@@ -23639,6 +24389,8 @@ def LogSoftmax(
     loss of it.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `opwright.nn.log_softmax` has an example.
 
@@ -24216,6 +24968,8 @@ def Lu(
 
     Gradient: none registered.
 
+    `T`: float64, float32, float16, complex64 or complex128.
+
     `opwright.linalg.lu` has an example.
 
     Args:
@@ -24422,6 +25176,8 @@ def MapDefun(
 
     Gradient: none registered.
 
+    `Targuments`: at least 1 value.
+
     `opwright.functions.map_defun` has an example.
 
     Args:
@@ -24591,6 +25347,8 @@ def MapStage(
 
     Stateful. Gradient: none registered.
 
+    `fake_dtypes`: at least 1 value.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.queue.map_stage` has an example.
@@ -24732,6 +25490,9 @@ def MatMul(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, int32, int64, uint8, uint16, uint32,
+    uint64, complex64 or complex128.
+
     `opwright.linalg.mat_mul` has an example.
 
     Args:
@@ -24824,6 +25585,8 @@ def MatrixBandPart(
 
     Gradient: registered.
 
+    `Tindex`: int32 or int64.
+
     `opwright.linalg.matrix_band_part` has an example.
 
     Args:
@@ -24854,6 +25617,8 @@ def MatrixDeterminant(
     well equations can be solved; Svd does.
 
     Gradient: registered.
+
+    `T`: float16, float32, float64, complex64 or complex128.
 
     `opwright.linalg.matrix_determinant` has an example.
 
@@ -25093,6 +25858,8 @@ def MatrixExponential(
     MatrixExponential was removed in GraphDef version 27. Use Python implementation
     tf.linalg.matrix_exponential instead. Gradient: none registered.
 
+    `T`: float64, float32, float16, complex64 or complex128.
+
     `opwright.linalg.matrix_exponential` has an example.
 
     Args:
@@ -25120,6 +25887,8 @@ def MatrixInverse(
     Cholesky and MatrixTriangularSolve where the matrix is positive definite.
 
     Gradient: registered.
+
+    `T`: float64, float32, float16, complex64 or complex128.
 
     `opwright.linalg.matrix_inverse` has an example.
 
@@ -25149,6 +25918,8 @@ def MatrixLogarithm(
     is no gradient. tf.linalg.expm goes the other way.
 
     Gradient: none registered.
+
+    `T`: complex64 or complex128.
 
     `opwright.linalg.matrix_logarithm` has an example.
 
@@ -25285,6 +26056,8 @@ def MatrixSolve(
 
     Gradient: registered.
 
+    `T`: float64, float32, float16, complex64 or complex128.
+
     `opwright.linalg.matrix_solve` has an example.
 
     Args:
@@ -25325,6 +26098,8 @@ def MatrixSolveLs(
 
     Gradient: registered.
 
+    `T`: float64, float32, float16, complex64 or complex128.
+
     `opwright.linalg.matrix_solve_ls` has an example.
 
     Args:
@@ -25358,6 +26133,8 @@ def MatrixSquareRoot(
 
     Gradient: registered.
 
+    `T`: float64, float32, float16, complex64 or complex128.
+
     `opwright.linalg.matrix_square_root` has an example.
 
     Args:
@@ -25390,6 +26167,8 @@ def MatrixTriangularSolve(
     triangles of few diagonals.
 
     Gradient: registered.
+
+    `T`: bfloat16, float64, float32, float16, complex64 or complex128.
 
     `opwright.linalg.matrix_triangular_solve` has an example.
 
@@ -25429,6 +26208,11 @@ def Max(
     the greatest is, Maximum compares two tensors, SegmentMax takes groups of rows.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32, uint64, qint8, quint8, qint32, qint16 or quint16.
+
+    `Tidx`: int32 or int64.
 
     `opwright.math.max` has an example.
 
@@ -25503,6 +26287,9 @@ def MaxPool(
 
     Gradient: registered.
 
+    `T`: float16, bfloat16, float32, float64, int32, int64, uint8, int16, int8, uint16
+    or qint8.
+
     `opwright.nn.max_pool` has an example.
 
     Args:
@@ -25556,6 +26343,8 @@ def MaxPool3D(
 
     Gradient: registered.
 
+    `T`: float16, bfloat16 or float32.
+
     `opwright.nn.max_pool3d` has an example.
 
     Args:
@@ -25601,6 +26390,10 @@ def MaxPool3DGrad(
     refused.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16 or float32.
+
+    `TInput`: float16, bfloat16 or float32.
 
     `opwright.nn.max_pool3d_grad` has an example.
 
@@ -25651,6 +26444,9 @@ def MaxPool3DGradGrad(
     together are refused.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `opwright.nn.max_pool3d_grad_grad` has an example.
 
@@ -25706,6 +26502,9 @@ def MaxPoolGrad(
     goes by places that were kept.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `opwright.nn.max_pool_grad` has an example.
 
@@ -25766,6 +26565,9 @@ def MaxPoolGradGrad(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
     `opwright.nn.max_pool_grad_grad` has an example.
 
     Args:
@@ -25818,6 +26620,9 @@ def MaxPoolGradGradV2(
 
     Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
     `opwright.nn.max_pool_grad_grad_v2` has an example.
 
     Args:
@@ -25869,6 +26674,11 @@ def MaxPoolGradGradWithArgmax(
 
     Gradient: none registered.
 
+    `Targmax`: int32 or int64.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
     `opwright.nn.max_pool_grad_grad_with_argmax` has an example.
 
     Args:
@@ -25911,6 +26721,9 @@ def MaxPoolGradV2(
     are refused, and so are windows along the channels.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `opwright.nn.max_pool_grad_v2` has an example.
 
@@ -25963,6 +26776,11 @@ def MaxPoolGradWithArgmax(
 
     Gradient: none registered.
 
+    `Targmax`: int32 or int64.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
     `opwright.nn.max_pool_grad_with_argmax` has an example.
 
     Args:
@@ -26010,6 +26828,9 @@ def MaxPoolV2(
     channels. MaxPool also supports explicit paddings.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32, float64, int32, int64, uint8, int16, int8, uint16
+    or qint8.
 
     `opwright.nn.max_pool_v2` has an example.
 
@@ -26064,6 +26885,9 @@ def MaxPoolWithArgmax(
     window. MaxPool does it without the places.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `opwright.nn.max_pool_with_argmax` has an example.
 
@@ -26120,6 +26944,9 @@ def Maximum(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, int8, uint8, int16, uint16, int32, uint32,
+    int64 or uint64.
+
     `opwright.math.maximum` has an example.
 
     Args:
@@ -26156,6 +26983,11 @@ def Mean(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tidx`: int32 or int64.
+
     `opwright.math.mean` has an example.
 
     Args:
@@ -26187,6 +27019,8 @@ def Merge(
 
     Gradient: registered.
 
+    `N`: at least 1.
+
     `opwright.control_flow.merge` has an example.
 
     Args:
@@ -26209,6 +27043,8 @@ def MergeSummary(
     serialized summary.
 
     Gradient: declared not differentiable.
+
+    `N`: at least 1.
 
     `opwright.summary.merge_summary` has an example.
 
@@ -26315,6 +27151,11 @@ def Min(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32, uint64, qint8, quint8, qint32, qint16 or quint16.
+
+    `Tidx`: int32 or int64.
+
     `opwright.math.min` has an example.
 
     Args:
@@ -26349,6 +27190,9 @@ def Minimum(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, int8, uint8, int16, uint16, int32, uint32,
+    int64 or uint64.
+
     `opwright.math.minimum` has an example.
 
     Args:
@@ -26381,6 +27225,8 @@ def MirrorPad(
 
     Gradient: registered.
 
+    `Tpaddings`: int32 or int64.
+
     `opwright.array.mirror_pad` has an example.
 
     Args:
@@ -26412,6 +27258,8 @@ def MirrorPadGrad(
     than what comes out has room for, and at most 5 dimensions are possible.
 
     Gradient: registered.
+
+    `Tpaddings`: int32 or int64.
 
     `opwright.array.mirror_pad_grad` has an example.
 
@@ -26447,6 +27295,8 @@ def Mod(
     means, has the sign of the divisor. New programs call one of these.
 
     Gradient: none registered.
+
+    `T`: int32, int64, float16, bfloat16, float32 or float64.
 
     `opwright.math.mod` has an example.
 
@@ -26517,6 +27367,9 @@ def Mul(
 
     Commutative. Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, uint8, int8, uint16, int16, int32, uint32,
+    uint64, int64, complex64 or complex128.
+
     `opwright.math.mul` has an example.
 
     Args:
@@ -26546,6 +27399,8 @@ def MulNoNan(
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `opwright.math.mul_no_nan` has an example.
 
@@ -26738,6 +27593,9 @@ def Multinomial(
     as well, and TopKV2 of that without repetitions.
 
     Stateful. Gradient: declared not differentiable.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `opwright.random.multinomial` has an example.
 
@@ -27112,6 +27970,8 @@ def NcclAllReduce(
 
     Stateful. Gradient: registered.
 
+    `T`: float16, float32, float64, int32 or int64.
+
     `opwright.collective.nccl_all_reduce` has an example.
 
     Args:
@@ -27139,6 +27999,8 @@ def NcclBroadcast(
 
     Stateful. Gradient: registered.
 
+    `T`: float16, float32, float64, int32 or int64.
+
     `opwright.collective.nccl_broadcast` has an example.
 
     Args:
@@ -27162,6 +28024,10 @@ def NcclReduce(
     graph; CollectiveReduceV2 and its relatives have taken its place.
 
     Stateful. Gradient: registered.
+
+    `T`: float16, float32, float64, int32 or int64.
+
+    `num_devices`: at least 1.
 
     `opwright.collective.nccl_reduce` has an example.
 
@@ -27190,6 +28056,8 @@ def Ndtri(
     and bfloat16 have no kernel on the CPU.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `opwright.math.ndtri` has an example.
 
@@ -27248,6 +28116,9 @@ def Neg(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, complex64 or
+    complex128.
+
     `opwright.math.neg` has an example.
 
     Args:
@@ -27274,6 +28145,8 @@ def NextAfter(
     broadcast: sizes have to be equal, or 1, counted from the last axis.
 
     Gradient: registered.
+
+    `T`: float64 or float32.
 
     `opwright.math.next_after` has an example.
 
@@ -27410,6 +28283,10 @@ def NonMaxSuppressionV2(
 
     Gradient: declared not differentiable.
 
+    `T`: float16 or float32.
+
+    `T_threshold`: float16 or float32.
+
     `opwright.image.non_max_suppression_v2` has an example.
 
     Args:
@@ -27447,6 +28324,10 @@ def NonMaxSuppressionV3(
     NonMaxSuppressionWithOverlaps takes any measure of overlap.
 
     Gradient: none registered.
+
+    `T`: float16 or float32.
+
+    `T_threshold`: float16 or float32.
 
     `opwright.image.non_max_suppression_v3` has an example.
 
@@ -27486,6 +28367,10 @@ def NonMaxSuppressionV4(
     programs that need shapes which are known: indices past `valid_outputs` are 0 then.
 
     Gradient: none registered.
+
+    `T`: float16 or float32.
+
+    `T_threshold`: float16 or float32.
 
     `opwright.image.non_max_suppression_v4` has an example.
 
@@ -27534,6 +28419,8 @@ def NonMaxSuppressionV5(
     Corners may come in either order, and in any unit. Negative sigmas are refused.
 
     Gradient: none registered.
+
+    `T`: float16 or float32.
 
     `opwright.image.non_max_suppression_v5` has an example.
 
@@ -27677,6 +28564,9 @@ def NthElement(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
     `opwright.nn.nth_element` has an example.
 
     Args:
@@ -27712,6 +28602,8 @@ def OneHot(
     themselves.
 
     Gradient: declared not differentiable.
+
+    `TI`: uint8, int8, int32 or int64.
 
     `opwright.array.one_hot` has an example.
 
@@ -27778,6 +28670,9 @@ def OnesLike(
     from sizes, ZerosLike one of zeros.
 
     Gradient: declared not differentiable.
+
+    `T`: bfloat16, float16, float32, float64, int8, uint8, int16, uint16, int32, uint32,
+    int64, uint64, complex64, complex128 or bool.
 
     `opwright.array.ones_like` has an example.
 
@@ -27878,6 +28773,8 @@ def OptionalFromValue(
     IteratorGetNextAsOptional gives one for each element.
 
     Gradient: registered.
+
+    `Toutput_types`: at least 1 value.
 
     `opwright.data.optional_from_value` has an example.
 
@@ -28176,6 +29073,8 @@ def OrderedMapStage(
 
     Stateful. Gradient: none registered.
 
+    `fake_dtypes`: at least 1 value.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.queue.ordered_map_stage` has an example.
@@ -28445,6 +29344,8 @@ def OutfeedEnqueueTuple(
 
     Stateful. Gradient: none registered.
 
+    `dtypes`: at least 1 value.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.tpu.outfeed_enqueue_tuple` has an example.
@@ -28472,6 +29373,8 @@ def Pack(
     calls this op.
 
     Gradient: registered.
+
+    `N`: at least 1.
 
     `opwright.array.pack` has an example.
 
@@ -28504,6 +29407,8 @@ def Pad(
 
     Gradient: registered.
 
+    `Tpaddings`: int32 or int64.
+
     `opwright.array.pad` has an example.
 
     Args:
@@ -28534,6 +29439,8 @@ def PadV2(
     MirrorPad the tensor's own elements.
 
     Gradient: registered.
+
+    `Tpaddings`: int32 or int64.
 
     `opwright.array.pad_v2` has an example.
 
@@ -28568,6 +29475,10 @@ def PaddedBatchDataset(
     tf.data.Options.
 
     Gradient: none registered.
+
+    `Toutput_types`: at least 1 value.
+
+    `N`: at least 1.
 
     `opwright.data.padded_batch_dataset` has an example.
 
@@ -28613,6 +29524,10 @@ def PaddedBatchDatasetV2(
     GroupByWindowDataset.
 
     Gradient: none registered.
+
+    `Toutput_types`: at least 1 value.
+
+    `N`: at least 1.
 
     `opwright.data.padded_batch_dataset_v2` has an example.
 
@@ -28797,6 +29712,8 @@ def ParallelConcat(
 
     Gradient: none registered.
 
+    `N`: at least 1.
+
     `opwright.array.parallel_concat` has an example.
 
     Args:
@@ -28825,6 +29742,8 @@ def ParallelDynamicStitch(
     range is refused.
 
     Gradient: registered.
+
+    `N`: at least 1.
 
     `opwright.array.parallel_dynamic_stitch` has an example.
 
@@ -29242,6 +30161,10 @@ def ParameterizedTruncatedNormal(
 
     Stateful. Gradient: declared not differentiable.
 
+    `dtype`: float16, bfloat16, float32 or float64.
+
+    `T`: int32 or int64.
+
     `opwright.random.parameterized_truncated_normal` has an example.
 
     Args:
@@ -29285,6 +30208,8 @@ def ParseExample(
     that. DecodeProtoV2 reads any messages.
 
     Gradient: none registered.
+
+    `Tdense`: float32, int64 or string.
 
     `opwright.io.parse_example` has an example.
 
@@ -29336,6 +30261,8 @@ def ParseExampleDataset(
     `deterministic`: so order cannot be left to the options of the data set.
 
     Gradient: none registered.
+
+    `Tdense`: float32, int64 or string.
 
     `opwright.data.parse_example_dataset` has an example.
 
@@ -29399,6 +30326,8 @@ def ParseExampleDatasetV2(
     are others than in `dense_shapes`, the iterator fails.
 
     Gradient: none registered.
+
+    `Tdense`: float32, int64 or string.
 
     `opwright.data.parse_example_dataset_v2` has an example.
 
@@ -29464,6 +30393,8 @@ def ParseExampleV2(
     features.
 
     Gradient: none registered.
+
+    `Tdense`: float32, int64 or string.
 
     `opwright.io.parse_example_v2` has an example.
 
@@ -29537,6 +30468,8 @@ def ParseSequenceExample(
     tf.io.parse_sequence_example calls that.
 
     Gradient: none registered.
+
+    `Tcontext_dense`: float32, int64 or string.
 
     `opwright.io.parse_sequence_example` has an example.
 
@@ -29633,6 +30566,8 @@ def ParseSequenceExampleV2(
     ParseExampleV2 reads messages without sequences.
 
     Gradient: none registered.
+
+    `Tcontext_dense`: float32, int64 or string.
 
     `opwright.io.parse_sequence_example_v2` has an example.
 
@@ -29740,6 +30675,8 @@ def ParseSingleExample(
 
     Gradient: none registered.
 
+    `Tdense`: float32, int64 or string.
+
     `opwright.io.parse_single_example` has an example.
 
     Args:
@@ -29796,6 +30733,8 @@ def ParseSingleSequenceExample(
     features.
 
     Gradient: none registered.
+
+    `Tcontext_dense`: float32, int64 or string.
 
     `opwright.io.parse_single_sequence_example` has an example.
 
@@ -30016,6 +30955,8 @@ def Polygamma(
 
     Gradient: registered.
 
+    `T`: float32 or float64.
+
     `opwright.math.polygamma` has an example.
 
     Args:
@@ -30038,6 +30979,8 @@ def PopulationCount(
     numbers differ, the Hamming distance of hashes.
 
     Gradient: declared not differentiable.
+
+    `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
 
     `opwright.math.population_count` has an example.
 
@@ -30071,6 +31014,9 @@ def Pow(
     of `x`, as 0 where x is not above 0.
 
     Gradient: registered.
+
+    `T`: bfloat16, float32, float16, float64, int8, int16, int32, int64, complex64 or
+    complex128.
 
     `opwright.math.pow` has an example.
 
@@ -30170,6 +31116,8 @@ def PrelinearizeTuple(
     other shapes than `shapes` are refused.
 
     Gradient: none registered.
+
+    `dtypes`: at least 1 value.
 
     `opwright.tpu.prelinearize_tuple` has an example.
 
@@ -30415,6 +31363,11 @@ def Prod(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tidx`: int32 or int64.
+
     `opwright.math.prod` has an example.
 
     Args:
@@ -30514,6 +31467,8 @@ def Qr(
 
     Gradient: registered.
 
+    `T`: float64, float32, float16, complex64 or complex128.
+
     `opwright.linalg.qr` has an example.
 
     Args:
@@ -30549,6 +31504,8 @@ def QuantizeAndDequantize(
 
     QuantizeAndDequantize was removed in GraphDef version 22. Replaced by
     QuantizeAndDequantizeV2. Use QuantizeAndDequantizeV4. Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `opwright.quantization.quantize_and_dequantize` has an example.
 
@@ -30599,6 +31556,8 @@ def QuantizeAndDequantizeV2(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
     `opwright.quantization.quantize_and_dequantize_v2` has an example.
 
     Args:
@@ -30648,6 +31607,8 @@ def QuantizeAndDequantizeV3(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
     `opwright.quantization.quantize_and_dequantize_v3` has an example.
 
     Args:
@@ -30695,6 +31656,8 @@ def QuantizeAndDequantizeV4(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
     `opwright.quantization.quantize_and_dequantize_v4` has an example.
 
     Args:
@@ -30736,6 +31699,8 @@ def QuantizeAndDequantizeV4Grad(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
     `opwright.quantization.quantize_and_dequantize_v4_grad` has an example.
 
     Args:
@@ -30772,6 +31737,8 @@ def QuantizeDownAndShrinkRange(
     meaning.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     `opwright.quantization.quantize_down_and_shrink_range` has an example.
 
@@ -30877,6 +31844,10 @@ def QuantizedAdd(
 
     Gradient: none registered.
 
+    `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+    `T2`: qint8, quint8, qint32, qint16 or quint16.
+
     `opwright.math.quantized_add` has an example.
 
     Args:
@@ -30935,6 +31906,8 @@ def QuantizedAvgPool(
 
     Gradient: none registered.
 
+    `T`: qint8, quint8, qint32, qint16 or quint16.
+
     `opwright.nn.quantized_avg_pool` has an example.
 
     Args:
@@ -30990,6 +31963,8 @@ def QuantizedBatchNormWithGlobalNormalization(
     single channel is refused. For floats, FusedBatchNormV3 does it.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     `opwright.nn.quantized_batch_norm_with_global_normalization` has an example.
 
@@ -31050,6 +32025,10 @@ def QuantizedBiasAdd(
 
     Gradient: none registered.
 
+    `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+    `T2`: qint8, quint8, qint32, qint16 or quint16.
+
     `opwright.nn.quantized_bias_add` has an example.
 
     Args:
@@ -31089,6 +32068,8 @@ def QuantizedConcat(
     joins floats.
 
     Gradient: none registered.
+
+    `N`: at least 2.
 
     `opwright.quantization.quantized_concat` has an example.
 
@@ -31149,6 +32130,10 @@ def QuantizedConv2D(
     tensors.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
 
     `opwright.nn.quantized_conv2d` has an example.
 
@@ -31230,6 +32215,10 @@ def QuantizedConv2DAndRelu(
     its own.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
 
     `opwright.nn.quantized_conv2d_and_relu` has an example.
 
@@ -31318,6 +32307,10 @@ def QuantizedConv2DAndReluAndRequantize(
     its own.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
 
     `opwright.nn.quantized_conv2d_and_relu_and_requantize` has an example.
 
@@ -31413,6 +32406,10 @@ def QuantizedConv2DAndRequantize(
 
     Gradient: none registered.
 
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
+
     `opwright.nn.quantized_conv2d_and_requantize` has an example.
 
     Args:
@@ -31504,6 +32501,10 @@ def QuantizedConv2DPerChannel(
 
     Gradient: none registered.
 
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
+
     `opwright.nn.quantized_conv2d_per_channel` has an example.
 
     Args:
@@ -31585,6 +32586,10 @@ def QuantizedConv2DWithBias(
     its own.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
 
     `opwright.nn.quantized_conv2d_with_bias` has an example.
 
@@ -31674,6 +32679,10 @@ def QuantizedConv2DWithBiasAndRelu(
     its own.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
 
     `opwright.nn.quantized_conv2d_with_bias_and_relu` has an example.
 
@@ -31766,6 +32775,12 @@ def QuantizedConv2DWithBiasAndReluAndRequantize(
     its own.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tbias`: float32 or qint32.
 
     `opwright.nn.quantized_conv2d_with_bias_and_relu_and_requantize` has an example.
 
@@ -31864,6 +32879,12 @@ def QuantizedConv2DWithBiasAndRequantize(
     its own.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tbias`: float32 or qint32.
 
     `opwright.nn.quantized_conv2d_with_bias_and_requantize` has an example.
 
@@ -31967,6 +32988,14 @@ def QuantizedConv2DWithBiasSignedSumAndReluAndRequantize(
     QuantizedConv2DWithBiasSumAndReluAndRequantize.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tbias`: float32 or qint32.
+
+    `Tsummand`: qint8, quint8, qint32, qint16 or quint16.
 
     `opwright.nn.quantized_conv2d_with_bias_signed_sum_and_relu_and_requantize` has an
     example.
@@ -32076,6 +33105,10 @@ def QuantizedConv2DWithBiasSumAndRelu(
 
     Gradient: none registered.
 
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
+
     `opwright.nn.quantized_conv2d_with_bias_sum_and_relu` has an example.
 
     Args:
@@ -32176,6 +33209,14 @@ def QuantizedConv2DWithBiasSumAndReluAndRequantize(
     QuantizedConv2DWithBiasSignedSumAndReluAndRequantize has a signed one.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tbias`: float32 or qint32.
+
+    `Tsummand`: qint8, quint8, qint32, qint16 or quint16.
 
     `opwright.nn.quantized_conv2d_with_bias_sum_and_relu_and_requantize` has an example.
 
@@ -32280,6 +33321,10 @@ def QuantizedDepthwiseConv2D(
 
     Gradient: none registered.
 
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
+
     `opwright.nn.quantized_depthwise_conv2d` has an example.
 
     Args:
@@ -32360,6 +33405,10 @@ def QuantizedDepthwiseConv2DWithBias(
     its own.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
 
     `opwright.nn.quantized_depthwise_conv2d_with_bias` has an example.
 
@@ -32445,6 +33494,10 @@ def QuantizedDepthwiseConv2DWithBiasAndRelu(
     its own.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
 
     `opwright.nn.quantized_depthwise_conv2d_with_bias_and_relu` has an example.
 
@@ -32539,6 +33592,12 @@ def QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize(
 
     Gradient: none registered.
 
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tbias`: float32 or qint32.
+
     `opwright.nn.quantized_depthwise_conv2d_with_bias_and_relu_and_requantize` has an
     example.
 
@@ -32627,6 +33686,8 @@ def QuantizedInstanceNorm(
 
     Gradient: none registered.
 
+    `T`: qint8, quint8, qint32, qint16 or quint16.
+
     `opwright.nn.quantized_instance_norm` has an example.
 
     Args:
@@ -32680,6 +33741,10 @@ def QuantizedMatMul(
     quantize with UniformQuantizedDot, or leave that to converters of whole models.
 
     Gradient: none registered.
+
+    `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+    `T2`: qint8, quint8, qint32, qint16 or quint16.
 
     `opwright.linalg.quantized_mat_mul` has an example.
 
@@ -32757,6 +33822,12 @@ def QuantizedMatMulWithBias(
     to 8 bits.
 
     Gradient: none registered.
+
+    `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+    `T2`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tbias`: float32 or qint32.
 
     `opwright.linalg.quantized_mat_mul_with_bias` has an example.
 
@@ -32836,6 +33907,12 @@ def QuantizedMatMulWithBiasAndDequantize(
 
     Gradient: none registered.
 
+    `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+    `T2`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tbias`: float32 or qint32.
+
     `opwright.quantization.quantized_mat_mul_with_bias_and_dequantize` has an example.
 
     Args:
@@ -32897,6 +33974,10 @@ def QuantizedMatMulWithBiasAndRelu(
     QuantizedMatMulWithBiasAndReluAndRequantize goes on to 8 bits.
 
     Gradient: none registered.
+
+    `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+    `T2`: qint8, quint8, qint32, qint16 or quint16.
 
     `opwright.linalg.quantized_mat_mul_with_bias_and_relu` has an example.
 
@@ -32980,6 +34061,12 @@ def QuantizedMatMulWithBiasAndReluAndRequantize(
     and leaves the outputs empty.
 
     Gradient: none registered.
+
+    `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+    `T2`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tbias`: float32 or qint32.
 
     `opwright.linalg.quantized_mat_mul_with_bias_and_relu_and_requantize` has an
     example.
@@ -33066,6 +34153,12 @@ def QuantizedMatMulWithBiasAndRequantize(
 
     Gradient: none registered.
 
+    `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+    `T2`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tbias`: float32 or qint32.
+
     `opwright.quantization.quantized_mat_mul_with_bias_and_requantize` has an example.
 
     Args:
@@ -33136,6 +34229,8 @@ def QuantizedMaxPool(
 
     Gradient: none registered.
 
+    `T`: qint8, quint8, qint32, qint16 or quint16.
+
     `opwright.nn.quantized_max_pool` has an example.
 
     Args:
@@ -33184,6 +34279,10 @@ def QuantizedMul(
     for matrices.
 
     Gradient: none registered.
+
+    `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+    `T2`: qint8, quint8, qint32, qint16 or quint16.
 
     `opwright.math.quantized_mul` has an example.
 
@@ -33240,6 +34339,8 @@ def QuantizedRelu(
 
     Gradient: none registered.
 
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
     `opwright.nn.quantized_relu` has an example.
 
     Args:
@@ -33284,6 +34385,8 @@ def QuantizedRelu6(
     for floats.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     `opwright.nn.quantized_relu6` has an example.
 
@@ -33331,6 +34434,8 @@ def QuantizedReluX(
 
     Gradient: none registered.
 
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
     `opwright.nn.quantized_relu_x` has an example.
 
     Args:
@@ -33377,6 +34482,8 @@ def QuantizedReshape(
 
     Gradient: none registered.
 
+    `Tshape`: int32 or int64.
+
     `opwright.quantization.quantized_reshape` has an example.
 
     Args:
@@ -33414,6 +34521,8 @@ def QuantizedResizeBilinear(
     `out_max` are `min` and `max`. ResizeBilinear is for images that are not quantized.
 
     Gradient: none registered.
+
+    `T`: quint8, qint32 or float32.
 
     `opwright.image.quantized_resize_bilinear` has an example.
 
@@ -33730,6 +34839,8 @@ def QueueEnqueue(
 
     Gradient: declared not differentiable.
 
+    `Tcomponents`: at least 1 value.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.queue.queue_enqueue` has an example.
@@ -33766,6 +34877,8 @@ def QueueEnqueueMany(
 
     Gradient: declared not differentiable.
 
+    `Tcomponents`: at least 1 value.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.queue.queue_enqueue_many` has an example.
@@ -33799,6 +34912,8 @@ def QueueEnqueueManyV2(
 
     Stateful. Gradient: none registered.
 
+    `Tcomponents`: at least 1 value.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.queue.queue_enqueue_many_v2` has an example.
@@ -33828,6 +34943,8 @@ def QueueEnqueueV2(
     `cancel_pending_enqueues` while this waits.
 
     Stateful. Gradient: none registered.
+
+    `Tcomponents`: at least 1 value.
 
     Returns the operation in a graph, None eagerly.
 
@@ -33959,6 +35076,8 @@ def RFFT(
 
     Gradient: registered.
 
+    `Treal`: float32 or float64.
+
     `opwright.signal.rfft` has an example.
 
     Args:
@@ -34008,6 +35127,8 @@ def RFFT2D(
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
     Gradient: registered.
+
+    `Treal`: float32 or float64.
 
     `opwright.signal.rfft2d` has an example.
 
@@ -34059,6 +35180,8 @@ def RFFT3D(
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
     Gradient: none registered.
+
+    `Treal`: float32 or float64.
 
     `opwright.signal.rfft3d` has an example.
 
@@ -34115,6 +35238,8 @@ def RFFTND(
 
     Gradient: none registered.
 
+    `Treal`: float32 or float64.
+
     `opwright.signal.rfftnd` has an example.
 
     Args:
@@ -34159,6 +35284,8 @@ def RGBToHSV(
 
     Gradient: registered.
 
+    `T`: float16, bfloat16, float32 or float64.
+
     `opwright.image.rgb_to_hsv` has an example.
 
     Args:
@@ -34191,6 +35318,10 @@ def RaggedBincount(
     few. SparseBincount takes sparse rows, DenseBincount dense ones.
 
     Gradient: none registered.
+
+    `Tidx`: int32 or int64.
+
+    `T`: int32, int64, float32 or float64.
 
     `opwright.ragged.ragged_bincount` has an example.
 
@@ -34233,6 +35364,10 @@ def RaggedCountSparseOutput(
     RaggedBincount makes a dense one.
 
     Gradient: none registered.
+
+    `T`: int32 or int64.
+
+    `output_type`: int32, int64, float32 or float64.
 
     `opwright.ragged.ragged_count_sparse_output` has an example.
 
@@ -34282,6 +35417,14 @@ def RaggedCross(
     number of rows. SparseCrossV2 and SparseCrossHashed do without ragged ones.
 
     Gradient: none registered.
+
+    `ragged_values_types`: int64 or string.
+
+    `ragged_splits_types`: int32 or int64.
+
+    `sparse_values_types`: int64 or string.
+
+    `dense_types`: int64 or string.
 
     `opwright.ragged.ragged_cross` has an example.
 
@@ -34401,6 +35544,12 @@ def RaggedGather(
 
     Gradient: registered.
 
+    `Tindices`: int32 or int64.
+
+    `Tsplits`: int32 or int64.
+
+    `PARAMS_RAGGED_RANK`: at least 1.
+
     `opwright.ragged.ragged_gather` has an example.
 
     Args:
@@ -34439,6 +35588,8 @@ def RaggedRange(
     the call is refused. Range makes one row, dense.
 
     Gradient: declared not differentiable.
+
+    `T`: bfloat16, float32, float64, int32 or int64.
 
     `opwright.ragged.ragged_range` has an example.
 
@@ -34534,6 +35685,10 @@ def RaggedTensorToSparse(
 
     Gradient: registered.
 
+    `RAGGED_RANK`: at least 1.
+
+    `Tsplits`: int32 or int64.
+
     `opwright.ragged.ragged_tensor_to_sparse` has an example.
 
     Args:
@@ -34577,6 +35732,12 @@ def RaggedTensorToTensor(
 
     Gradient: registered.
 
+    `Tindex`: int64 or int32.
+
+    `Tshape`: int64 or int32.
+
+    `num_row_partition_tensors`: at least 1.
+
     `opwright.ragged.ragged_tensor_to_tensor` has an example.
 
     Args:
@@ -34614,6 +35775,8 @@ def RaggedTensorToVariant(
 
     Gradient: registered.
 
+    `Tsplits`: int32 or int64.
+
     `opwright.ragged.ragged_tensor_to_variant` has an example.
 
     Args:
@@ -34646,6 +35809,8 @@ def RaggedTensorToVariantGradient(
 
     Gradient: none registered.
 
+    `Tsplits`: int32 or int64.
+
     `opwright.ragged.ragged_tensor_to_variant_gradient` has an example.
 
     Args:
@@ -34677,6 +35842,8 @@ def RandomCrop(
 
     RandomCrop was removed in GraphDef version 8. Random crop is now pure Python.
     Stateful. Gradient: declared not differentiable.
+
+    `T`: uint8, int8, int16, int32, int64, float32 or float64.
 
     `opwright.image.random_crop` has an example.
 
@@ -34795,6 +35962,10 @@ def RandomGamma(
 
     Stateful. Gradient: registered.
 
+    `S`: int32 or int64.
+
+    `T`: float16, float32 or float64.
+
     `opwright.random.random_gamma` has an example.
 
     Args:
@@ -34828,6 +35999,8 @@ def RandomGammaGrad(
     https://arxiv.org/abs/1805.08498). The inputs broadcast.
 
     Gradient: none registered.
+
+    `T`: float32 or float64.
 
     `opwright.random.random_gamma_grad` has an example.
 
@@ -34864,6 +36037,10 @@ def RandomIndexShuffle(
 
     Gradient: declared not differentiable.
 
+    `dtype`: int32, uint32, int64 or uint64.
+
+    `Tseed`: int32, uint32, int64 or uint64.
+
     `opwright.random.random_index_shuffle` has an example.
 
     Args:
@@ -34895,6 +36072,10 @@ def RandomPoisson(
 
     RandomPoisson was removed in GraphDef version 25. Replaced by RandomPoissonV2.
     Stateful. Gradient: none registered.
+
+    `S`: int32 or int64.
+
+    `dtype`: float16, float32 or float64.
 
     `opwright.random.random_poisson` has an example.
 
@@ -34934,6 +36115,10 @@ def RandomPoissonV2(
     StatelessRandomPoisson has no state. There is no gradient.
 
     Stateful. Gradient: none registered.
+
+    `S`: int32 or int64.
+
+    `R`: float16, float32, float64, int32 or int64.
 
     `opwright.random.random_poisson_v2` has an example.
 
@@ -35126,6 +36311,8 @@ def RandomStandardNormal(
 
     Stateful. Gradient: declared not differentiable.
 
+    `T`: int32 or int64.
+
     `opwright.random.random_standard_normal` has an example.
 
     Args:
@@ -35160,6 +36347,8 @@ def RandomUniform(
     has no state and is what new programs should call; RandomUniformInt draws integers.
 
     Stateful. Gradient: declared not differentiable.
+
+    `T`: int32 or int64.
 
     `opwright.random.random_uniform` has an example.
 
@@ -35200,6 +36389,10 @@ def RandomUniformInt(
 
     Stateful. Gradient: none registered.
 
+    `Tout`: int32 or int64.
+
+    `T`: int32 or int64.
+
     `opwright.random.random_uniform_int` has an example.
 
     Args:
@@ -35235,6 +36428,9 @@ def Range(
     int8, int16 and unsigned dtypes have no kernel on the CPU.
 
     Gradient: declared not differentiable.
+
+    `Tidx`: bfloat16, float16, float32, float64, int8, int16, int32, int64, uint16,
+    uint32 or uint64.
 
     `opwright.math.range` has an example.
 
@@ -35778,6 +36974,8 @@ def Real(
 
     Gradient: registered.
 
+    `T`: complex64 or complex128.
+
     `opwright.math.real` has an example.
 
     Args:
@@ -35816,6 +37014,9 @@ def RealDiv(
     integers.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, uint8, int8, uint16, int16, int32, uint32,
+    uint64, int64, complex64 or complex128.
 
     `opwright.math.real_div` has an example.
 
@@ -35921,6 +37122,9 @@ def Reciprocal(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, complex64 or
+    complex128.
+
     `opwright.math.reciprocal` has an example.
 
     Args:
@@ -35949,6 +37153,8 @@ def ReciprocalGrad(
     Gradients of Reciprocal call it; programs seldom have to.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `opwright.math.reciprocal_grad` has an example.
 
@@ -36102,6 +37308,8 @@ def ReduceDataset(
 
     Stateful. Gradient: declared not differentiable.
 
+    `Tstate`: at least 1 value.
+
     `opwright.data.reduce_dataset` has an example.
 
     Args:
@@ -36242,6 +37450,8 @@ def RefMerge(
 
     Gradient: registered.
 
+    `N`: at least 1.
+
     `opwright.control_flow.ref_merge` has an example.
 
     Args:
@@ -36287,6 +37497,8 @@ def RefSelect(
     this: Case chooses between their handles.
 
     Gradient: none registered.
+
+    `N`: at least 1.
 
     `opwright.control_flow.ref_select` has an example.
 
@@ -36505,6 +37717,9 @@ def Relu(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32, uint64 or qint8.
+
     `opwright.nn.relu` has an example.
 
     Args:
@@ -36528,6 +37743,9 @@ def Relu6(
     any two.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `opwright.nn.relu6` has an example.
 
@@ -36553,6 +37771,9 @@ def Relu6Grad(
     `features` just as well.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `opwright.nn.relu6_grad` has an example.
 
@@ -36580,6 +37801,9 @@ def ReluGrad(
     TensorFlow pass, so that the input of Relu need not be kept.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `opwright.nn.relu_grad` has an example.
 
@@ -36610,6 +37834,8 @@ def RemoteCall(
     A device that does not exist is refused.
 
     Stateful. Gradient: none registered.
+
+    `Tin`: at least 1 value.
 
     `opwright.functions.remote_call` has an example.
 
@@ -36677,6 +37903,8 @@ def RequantizationRange(
 
     Gradient: none registered.
 
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
     `opwright.quantization.requantization_range` has an example.
 
     Args:
@@ -36713,6 +37941,8 @@ def RequantizationRangePerChannel(
 
     Gradient: none registered.
 
+    `T`: qint8, quint8, qint32, qint16 or quint16.
+
     `opwright.math.requantization_range_per_channel` has an example.
 
     Args:
@@ -36747,6 +37977,8 @@ def Requantize(
     Equal ends give 0 for all. A lower end above 0, or above the upper one, is refused.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     `opwright.quantization.requantize` has an example.
 
@@ -36796,6 +38028,8 @@ def RequantizePerChannel(
     axes are refused, and fewer ranges than channels. Requantize is for one range.
 
     Gradient: none registered.
+
+    `T`: qint8, quint8, qint32, qint16 or quint16.
 
     `opwright.math.requantize_per_channel` has an example.
 
@@ -36847,6 +38081,8 @@ def Reshape(
 
     Gradient: registered.
 
+    `Tshape`: int32 or int64.
+
     `opwright.array.reshape` has an example.
 
     Args:
@@ -36876,6 +38112,9 @@ def ResizeArea(
     with `antialias` does as well, has a gradient and other kernels.
 
     Gradient: none registered.
+
+    `T`: int8, uint8, int16, uint16, int32, int64, float16, float32, float64 or
+    bfloat16.
 
     `opwright.image.resize_area` has an example.
 
@@ -36919,6 +38158,9 @@ def ResizeBicubic(
 
     Gradient: registered.
 
+    `T`: int8, uint8, int16, uint16, int32, int64, float16, float32, float64 or
+    bfloat16.
+
     `opwright.image.resize_bicubic` has an example.
 
     Args:
@@ -36951,6 +38193,8 @@ def ResizeBicubicGrad(
     Of `original_image` only the shape and dtype count.
 
     Gradient: none registered.
+
+    `T`: float32 or float64.
 
     `opwright.image.resize_bicubic_grad` has an example.
 
@@ -36995,6 +38239,9 @@ def ResizeBilinear(
 
     Gradient: registered.
 
+    `T`: int8, uint8, int16, uint16, int32, int64, bfloat16, float16, float32 or
+    float64.
+
     `opwright.image.resize_bilinear` has an example.
 
     Args:
@@ -37027,6 +38274,8 @@ def ResizeBilinearGrad(
     Of `original_image` only the shape and dtype count.
 
     Gradient: declared not differentiable.
+
+    `T`: float32, bfloat16, float16 or float64.
 
     `opwright.image.resize_bilinear_grad` has an example.
 
@@ -37070,6 +38319,9 @@ def ResizeNearestNeighbor(
 
     Gradient: registered.
 
+    `T`: int8, uint8, int16, uint16, int32, int64, float16, float32, float64 or
+    bfloat16.
+
     `opwright.image.resize_nearest_neighbor` has an example.
 
     Args:
@@ -37103,6 +38355,8 @@ def ResizeNearestNeighborGrad(
     not taken get 0.
 
     Gradient: none registered.
+
+    `T`: uint8, int8, int32, float16, float32, float64 or bfloat16.
 
     `opwright.image.resize_nearest_neighbor_grad` has an example.
 
@@ -37143,6 +38397,10 @@ def ResourceAccumulatorApplyGradient(
     A tensor of several handles ends the process.
 
     Stateful. Gradient: none registered.
+
+    `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+    quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
+    uint64.
 
     Returns the operation in a graph, None eagerly.
 
@@ -37272,6 +38530,9 @@ def ResourceApplyAdaMax(
 
     Stateful. Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.train.resource_apply_ada_max` has an example.
@@ -37321,6 +38582,9 @@ def ResourceApplyAdadelta(
 
     Stateful. Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.train.resource_apply_adadelta` has an example.
@@ -37365,6 +38629,9 @@ def ResourceApplyAdagrad(
     to come after it. ResourceSparseApplyAdagrad takes a gradient of some rows.
 
     Stateful. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     Returns the operation in a graph, None eagerly.
 
@@ -37411,6 +38678,9 @@ def ResourceApplyAdagradDA(
     to come after it. ResourceSparseApplyAdagradDA takes a gradient of some rows.
 
     Stateful. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     Returns the operation in a graph, None eagerly.
 
@@ -37460,6 +38730,9 @@ def ResourceApplyAdagradV2(
     to come after it. ResourceSparseApplyAdagradV2 takes a gradient of some rows.
 
     Stateful. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     Returns the operation in a graph, None eagerly.
 
@@ -37514,6 +38787,9 @@ def ResourceApplyAdam(
     to come after it.
 
     Stateful. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     Returns the operation in a graph, None eagerly.
 
@@ -37573,6 +38849,9 @@ def ResourceApplyAdamWithAmsgrad(
 
     Stateful. Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.train.resource_apply_adam_with_amsgrad` has an example.
@@ -37622,6 +38901,9 @@ def ResourceApplyAddSign(
     to come after it.
 
     Stateful. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     Returns the operation in a graph, None eagerly.
 
@@ -37673,6 +38955,9 @@ def ResourceApplyCenteredRMSProp(
     to come after it. ResourceSparseApplyCenteredRMSProp takes a gradient of some rows.
 
     Stateful. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     Returns the operation in a graph, None eagerly.
 
@@ -37726,6 +39011,9 @@ def ResourceApplyFtrl(
     to come after it. ResourceSparseApplyFtrl takes a gradient of some rows.
 
     Stateful. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     Returns the operation in a graph, None eagerly.
 
@@ -37789,6 +39077,9 @@ def ResourceApplyFtrlV2(
 
     Stateful. Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.train.resource_apply_ftrl_v2` has an example.
@@ -37838,6 +39129,9 @@ def ResourceApplyGradientDescent(
 
     Stateful. Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.train.resource_apply_gradient_descent` has an example.
@@ -37877,6 +39171,9 @@ def ResourceApplyKerasMomentum(
     to come after it. ResourceSparseApplyKerasMomentum takes a gradient of some rows.
 
     Stateful. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     Returns the operation in a graph, None eagerly.
 
@@ -37921,6 +39218,9 @@ def ResourceApplyMomentum(
     to come after it. ResourceSparseApplyMomentum takes a gradient of some rows.
 
     Stateful. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     Returns the operation in a graph, None eagerly.
 
@@ -37968,6 +39268,9 @@ def ResourceApplyPowerSign(
 
     Stateful. Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.train.resource_apply_power_sign` has an example.
@@ -38014,6 +39317,9 @@ def ResourceApplyProximalAdagrad(
 
     Stateful. Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.train.resource_apply_proximal_adagrad` has an example.
@@ -38058,6 +39364,9 @@ def ResourceApplyProximalGradientDescent(
     ResourceSparseApplyProximalGradientDescent takes a gradient of some rows.
 
     Stateful. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     Returns the operation in a graph, None eagerly.
 
@@ -38105,6 +39414,9 @@ def ResourceApplyRMSProp(
     to come after it. ResourceSparseApplyRMSProp takes a gradient of some rows.
 
     Stateful. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     Returns the operation in a graph, None eagerly.
 
@@ -38227,6 +39539,8 @@ def ResourceGather(
 
     Stateful. Gradient: registered.
 
+    `Tindices`: int32 or int64.
+
     `opwright.variables.resource_gather` has an example.
 
     Args:
@@ -38262,6 +39576,8 @@ def ResourceGatherNd(
     writes by such indices.
 
     Stateful. Gradient: registered.
+
+    `Tindices`: int32 or int64.
 
     `opwright.variables.resource_gather_nd` has an example.
 
@@ -38300,6 +39616,12 @@ def ResourceScatterAdd(
 
     Stateful. Gradient: none registered.
 
+    `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+    quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
+    uint64.
+
+    `Tindices`: int32 or int64.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.variables.resource_scatter_add` has an example.
@@ -38337,6 +39659,12 @@ def ResourceScatterDiv(
 
     Stateful. Gradient: none registered.
 
+    `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+    quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
+    uint64.
+
+    `Tindices`: int32 or int64.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.variables.resource_scatter_div` has an example.
@@ -38372,6 +39700,12 @@ def ResourceScatterMax(
     takes indices into several axes.
 
     Stateful. Gradient: none registered.
+
+    `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+    quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
+    uint64.
+
+    `Tindices`: int32 or int64.
 
     Returns the operation in a graph, None eagerly.
 
@@ -38409,6 +39743,12 @@ def ResourceScatterMin(
 
     Stateful. Gradient: none registered.
 
+    `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+    quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
+    uint64.
+
+    `Tindices`: int32 or int64.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.variables.resource_scatter_min` has an example.
@@ -38443,6 +39783,12 @@ def ResourceScatterMul(
     back; reads that should see the change have to come after it.
 
     Stateful. Gradient: none registered.
+
+    `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+    quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
+    uint64.
+
+    `Tindices`: int32 or int64.
 
     Returns the operation in a graph, None eagerly.
 
@@ -38481,6 +39827,8 @@ def ResourceScatterNdAdd(
     TensorScatterAdd gives a changed copy of a tensor.
 
     Stateful. Gradient: none registered.
+
+    `Tindices`: int32 or int64.
 
     Returns the operation in a graph, None eagerly.
 
@@ -38526,6 +39874,8 @@ def ResourceScatterNdMax(
 
     Stateful. Gradient: none registered.
 
+    `Tindices`: int32 or int64.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.variables.resource_scatter_nd_max` has an example.
@@ -38569,6 +39919,8 @@ def ResourceScatterNdMin(
     TensorScatterMin gives a changed copy of a tensor.
 
     Stateful. Gradient: none registered.
+
+    `Tindices`: int32 or int64.
 
     Returns the operation in a graph, None eagerly.
 
@@ -38614,6 +39966,8 @@ def ResourceScatterNdSub(
 
     Stateful. Gradient: none registered.
 
+    `Tindices`: int32 or int64.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.variables.resource_scatter_nd_sub` has an example.
@@ -38658,6 +40012,8 @@ def ResourceScatterNdUpdate(
 
     Stateful. Gradient: none registered.
 
+    `Tindices`: int32 or int64.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.variables.resource_scatter_nd_update` has an example.
@@ -38700,6 +40056,12 @@ def ResourceScatterSub(
 
     Stateful. Gradient: none registered.
 
+    `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+    quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
+    uint64.
+
+    `Tindices`: int32 or int64.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.variables.resource_scatter_sub` has an example.
@@ -38735,6 +40097,8 @@ def ResourceScatterUpdate(
     ResourceScatterNdUpdate takes indices into several axes.
 
     Stateful. Gradient: none registered.
+
+    `Tindices`: int32 or int64.
 
     Returns the operation in a graph, None eagerly.
 
@@ -38783,6 +40147,11 @@ def ResourceSparseApplyAdadelta(
     after it. ResourceApplyAdadelta takes a gradient of all rows.
 
     Stateful. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
 
     Returns the operation in a graph, None eagerly.
 
@@ -38836,6 +40205,11 @@ def ResourceSparseApplyAdagrad(
 
     Stateful. Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.train.resource_sparse_apply_adagrad` has an example.
@@ -38888,6 +40262,11 @@ def ResourceSparseApplyAdagradDA(
     after it. ResourceApplyAdagradDA takes a gradient of all rows.
 
     Stateful. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
 
     Returns the operation in a graph, None eagerly.
 
@@ -38945,6 +40324,11 @@ def ResourceSparseApplyAdagradV2(
 
     Stateful. Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.train.resource_sparse_apply_adagrad_v2` has an example.
@@ -39000,6 +40384,11 @@ def ResourceSparseApplyCenteredRMSProp(
     after it. ResourceApplyCenteredRMSProp takes a gradient of all rows.
 
     Stateful. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
 
     Returns the operation in a graph, None eagerly.
 
@@ -39061,6 +40450,11 @@ def ResourceSparseApplyFtrl(
     after it. ResourceApplyFtrl takes a gradient of all rows.
 
     Stateful. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
 
     Returns the operation in a graph, None eagerly.
 
@@ -39132,6 +40526,11 @@ def ResourceSparseApplyFtrlV2(
 
     Stateful. Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.train.resource_sparse_apply_ftrl_v2` has an example.
@@ -39194,6 +40593,11 @@ def ResourceSparseApplyKerasMomentum(
 
     Stateful. Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.train.resource_sparse_apply_keras_momentum` has an example.
@@ -39244,6 +40648,11 @@ def ResourceSparseApplyMomentum(
     after it. ResourceApplyMomentum takes a gradient of all rows.
 
     Stateful. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
 
     Returns the operation in a graph, None eagerly.
 
@@ -39297,6 +40706,11 @@ def ResourceSparseApplyProximalAdagrad(
 
     Stateful. Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.train.resource_sparse_apply_proximal_adagrad` has an example.
@@ -39348,6 +40762,11 @@ def ResourceSparseApplyProximalGradientDescent(
     rows.
 
     Stateful. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
 
     Returns the operation in a graph, None eagerly.
 
@@ -39403,6 +40822,11 @@ def ResourceSparseApplyRMSProp(
 
     Stateful. Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.train.resource_sparse_apply_rms_prop` has an example.
@@ -39448,6 +40872,8 @@ def ResourceStridedSliceAssign(
     ResourceScatterNdUpdate writes at any indices.
 
     Stateful. Gradient: none registered.
+
+    `Index`: int32 or int64.
 
     Returns the operation in a graph, None eagerly.
 
@@ -40299,6 +41725,9 @@ def Reverse(
 
     Gradient: registered.
 
+    `T`: uint8, int8, uint16, int16, uint32, int32, uint64, int64, bool, bfloat16,
+    float16, float32, float64, complex64, complex128 or string.
+
     `opwright.array.reverse` has an example.
 
     Args:
@@ -40332,6 +41761,8 @@ def ReverseSequence(
 
     Gradient: registered.
 
+    `Tlen`: int32 or int64.
+
     `opwright.array.reverse_sequence` has an example.
 
     Args:
@@ -40362,6 +41793,11 @@ def ReverseV2(
     row, Roll shifts around.
 
     Gradient: registered.
+
+    `Tidx`: int32 or int64.
+
+    `T`: uint8, int8, uint16, int16, int32, uint32, int64, uint64, bool, bfloat16,
+    float16, float32, float64, complex64, complex128 or string.
 
     `opwright.array.reverse_v2` has an example.
 
@@ -40424,6 +41860,8 @@ def RightShift(
 
     Gradient: declared not differentiable.
 
+    `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
+
     `opwright.bitwise.right_shift` has an example.
 
     Args:
@@ -40448,6 +41886,8 @@ def Rint(
     Round does the same for more dtypes. Floor and Ceil round to one side.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `opwright.math.rint` has an example.
 
@@ -40539,6 +41979,10 @@ def Roll(
 
     Gradient: registered.
 
+    `Tshift`: int32 or int64.
+
+    `Taxis`: int32 or int64.
+
     `opwright.array.roll` has an example.
 
     Args:
@@ -40568,6 +42012,9 @@ def Round(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, complex64 or
+    complex128.
+
     `opwright.math.round` has an example.
 
     Args:
@@ -40593,6 +42040,8 @@ def Rsqrt(*, x: Operand[_U_Inexact], name: str | None = None) -> Output[_U_Inexa
     off in the last bit or two.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `opwright.math.rsqrt` has an example.
 
@@ -40622,6 +42071,8 @@ def RsqrtGrad(
     Gradients of Rsqrt call it; programs seldom have to.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `opwright.math.rsqrt_grad` has an example.
 
@@ -40663,6 +42114,8 @@ def SampleDistortedBoundingBox(
     call.
 
     Stateful. Gradient: declared not differentiable.
+
+    `T`: uint8, int8, int16, int32 or int64.
 
     `opwright.image.sample_distorted_bounding_box` has an example.
 
@@ -40718,6 +42171,8 @@ def SampleDistortedBoundingBoxV2(
     should call.
 
     Stateful. Gradient: declared not differentiable.
+
+    `T`: uint8, int8, int16, int32 or int64.
 
     `opwright.image.sample_distorted_bounding_box_v2` has an example.
 
@@ -40796,6 +42251,8 @@ def Save(
     is refused. A name that is there twice is not refused, but Restore cannot read it.
 
     Stateful. Gradient: none registered.
+
+    `T`: at least 1 value.
 
     Returns the operation in a graph, None eagerly.
 
@@ -40909,6 +42366,8 @@ def SaveSlices(
 
     Stateful. Gradient: none registered.
 
+    `T`: at least 1 value.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.train.save_slices` has an example.
@@ -40949,6 +42408,8 @@ def SaveV2(
 
     Stateful. Gradient: none registered.
 
+    `dtypes`: at least 1 value.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.train.save_v2` has an example.
@@ -40980,6 +42441,9 @@ def ScalarSummary(
     to a file itself.
 
     Gradient: declared not differentiable.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `opwright.summary.scalar_summary` has an example.
 
@@ -41020,6 +42484,9 @@ def ScaleAndTranslate(
 
     Gradient: registered.
 
+    `T`: int8, uint8, int16, uint16, int32, int64, bfloat16, float16, float32 or
+    float64.
+
     `opwright.image.scale_and_translate` has an example.
 
     Args:
@@ -41054,6 +42521,8 @@ def ScaleAndTranslateGrad(
     same, say. Of `original_image` only the shape counts.
 
     Gradient: none registered.
+
+    `T`: float32.
 
     `opwright.image.scale_and_translate_grad` has an example.
 
@@ -41096,6 +42565,8 @@ def ScanDataset(
     ReduceDataset gives the last state alone; MapDataset needs none.
 
     Gradient: none registered.
+
+    `Tstate`: at least 1 value.
 
     `opwright.data.scan_dataset` has an example.
 
@@ -41147,6 +42618,11 @@ def ScatterAdd(
 
     Gradient: declared not differentiable.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
     `opwright.variables.scatter_add` has an example.
 
     Args:
@@ -41190,6 +42666,11 @@ def ScatterDiv(
 
     Gradient: declared not differentiable.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
     `opwright.variables.scatter_div` has an example.
 
     Args:
@@ -41230,6 +42711,10 @@ def ScatterMax(
     ScatterNdMax takes indices into several axes.
 
     Gradient: none registered.
+
+    `T`: float16, bfloat16, float32, float64, int32 or int64.
+
+    `Tindices`: int32 or int64.
 
     `opwright.variables.scatter_max` has an example.
 
@@ -41272,6 +42757,10 @@ def ScatterMin(
 
     Gradient: none registered.
 
+    `T`: float16, bfloat16, float32, float64, int32 or int64.
+
+    `Tindices`: int32 or int64.
+
     `opwright.variables.scatter_min` has an example.
 
     Args:
@@ -41311,6 +42800,11 @@ def ScatterMul(
     sessions; ResourceScatterMul takes the handles of all others, and is what to use.
 
     Gradient: declared not differentiable.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
 
     `opwright.variables.scatter_mul` has an example.
 
@@ -41353,6 +42847,8 @@ def ScatterNd(
 
     Gradient: registered.
 
+    `Tindices`: int16, int32 or int64.
+
     `opwright.array.scatter_nd` has an example.
 
     Args:
@@ -41393,6 +42889,11 @@ def ScatterNdAdd(
     single index, TensorScatterAdd gives a changed copy of a tensor.
 
     Gradient: declared not differentiable.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
 
     `opwright.variables.scatter_nd_add` has an example.
 
@@ -41440,6 +42941,11 @@ def ScatterNdMax(
 
     Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
     `opwright.variables.scatter_nd_max` has an example.
 
     Args:
@@ -41486,6 +42992,11 @@ def ScatterNdMin(
 
     Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
     `opwright.variables.scatter_nd_min` has an example.
 
     Args:
@@ -41527,6 +43038,12 @@ def ScatterNdNonAliasingAdd(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64 or
+    bool.
+
+    `Tindices`: int32 or int64.
+
     `opwright.array.scatter_nd_non_aliasing_add` has an example.
 
     Args:
@@ -41567,6 +43084,11 @@ def ScatterNdSub(
     single index, TensorScatterSub gives a changed copy of a tensor.
 
     Gradient: declared not differentiable.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
 
     `opwright.variables.scatter_nd_sub` has an example.
 
@@ -41614,6 +43136,8 @@ def ScatterNdUpdate(
 
     Gradient: declared not differentiable.
 
+    `Tindices`: int32 or int64.
+
     `opwright.variables.scatter_nd_update` has an example.
 
     Args:
@@ -41659,6 +43183,11 @@ def ScatterSub(
 
     Gradient: declared not differentiable.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
     `opwright.variables.scatter_sub` has an example.
 
     Args:
@@ -41699,6 +43228,8 @@ def ScatterUpdate(
     ScatterNdUpdate takes indices into several axes.
 
     Gradient: none registered.
+
+    `Tindices`: int32 or int64.
 
     `opwright.variables.scatter_update` has an example.
 
@@ -41966,6 +43497,11 @@ def SegmentMax(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
     `opwright.math.segment_max` has an example.
 
     Args:
@@ -41999,6 +43535,13 @@ def SegmentMaxV2(
     SegmentMax or UnsortedSegmentMax.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
+    `Tnumsegments`: int32 or int64.
 
     `opwright.math.segment_max_v2` has an example.
 
@@ -42038,6 +43581,11 @@ def SegmentMean(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
     `opwright.math.segment_mean` has an example.
 
     Args:
@@ -42070,6 +43618,11 @@ def SegmentMin(
     marks groups without rows by the greatest number of the dtype.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
+    `Tindices`: int32 or int64.
 
     `opwright.math.segment_min` has an example.
 
@@ -42105,6 +43658,13 @@ def SegmentMinV2(
 
     Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
+    `Tnumsegments`: int32 or int64.
+
     `opwright.math.segment_min_v2` has an example.
 
     Args:
@@ -42139,6 +43699,11 @@ def SegmentProd(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
     `opwright.math.segment_prod` has an example.
 
     Args:
@@ -42171,6 +43736,13 @@ def SegmentProdV2(
     SegmentProd or UnsortedSegmentProd.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
+    `Tnumsegments`: int32 or int64.
 
     `opwright.math.segment_prod_v2` has an example.
 
@@ -42208,6 +43780,11 @@ def SegmentSum(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
     `opwright.math.segment_sum` has an example.
 
     Args:
@@ -42240,6 +43817,13 @@ def SegmentSumV2(
     SegmentSum or UnsortedSegmentSum.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
+    `Tnumsegments`: int32 or int64.
 
     `opwright.math.segment_sum_v2` has an example.
 
@@ -42335,6 +43919,8 @@ def SelfAdjointEig(
     SelfAdjointEig was removed in GraphDef version 11. Use SelfAdjointEigV2 instead.
     Gradient: none registered.
 
+    `T`: float64, float32 or float16.
+
     `opwright.linalg.self_adjoint_eig` has an example.
 
     Args:
@@ -42370,6 +43956,8 @@ def SelfAdjointEigV2(
 
     Gradient: registered.
 
+    `T`: float64, float32, float16, complex64 or complex128.
+
     `opwright.linalg.self_adjoint_eig_v2` has an example.
 
     Args:
@@ -42401,6 +43989,8 @@ def Selu(
 
     Gradient: registered.
 
+    `T`: float16, bfloat16, float32 or float64.
+
     `opwright.nn.selu` has an example.
 
     Args:
@@ -42425,6 +44015,8 @@ def SeluGrad(
     activation that goes in here.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `opwright.nn.selu_grad` has an example.
 
@@ -42494,6 +44086,8 @@ def SendTPUEmbeddingGradients(
 
     Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
     it is built with CUDA.
+
+    `N`: at least 1.
 
     Returns the operation in a graph, None eagerly.
 
@@ -42664,6 +44258,8 @@ def SetSize(
 
     Gradient: declared not differentiable.
 
+    `T`: int8, int16, int32, int64, uint8, uint16 or string.
+
     `opwright.sets.set_size` has an example.
 
     Args:
@@ -42763,6 +44359,8 @@ def ShapeN(
     int64.
 
     Gradient: declared not differentiable.
+
+    `N`: at least 1.
 
     `opwright.array.shape_n` has an example.
 
@@ -43142,6 +44740,8 @@ def Sigmoid(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
+
     `opwright.math.sigmoid` has an example.
 
     Args:
@@ -43170,6 +44770,8 @@ def SigmoidGrad(
     Gradients of Sigmoid call it; programs seldom have to.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `opwright.math.sigmoid_grad` has an example.
 
@@ -43200,6 +44802,9 @@ def Sign(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, complex64 or
+    complex128.
+
     `opwright.math.sign` has an example.
 
     Args:
@@ -43222,6 +44827,8 @@ def Sin(*, x: Operand[_U_Inexact], name: str | None = None) -> Output[_U_Inexact
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
+
     `opwright.math.sin` has an example.
 
     Args:
@@ -43242,6 +44849,8 @@ def Sinh(*, x: Operand[_U_Inexact], name: str | None = None) -> Output[_U_Inexac
     beyond about 89 in float32 and 710 in double. Asinh is the inverse.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `opwright.math.sinh` has an example.
 
@@ -43368,6 +44977,8 @@ def Slice(
     taken.
 
     Gradient: registered.
+
+    `Index`: int32 or int64.
 
     `opwright.array.slice` has an example.
 
@@ -43669,6 +45280,8 @@ def SnapshotNestedDatasetReader(
 
     Gradient: none registered.
 
+    `N`: at least 1.
+
     `opwright.data.snapshot_nested_dataset_reader` has an example.
 
     Args:
@@ -43750,6 +45363,8 @@ def Softmax(
 
     Gradient: registered.
 
+    `T`: float16, bfloat16, float32 or float64.
+
     `opwright.nn.softmax` has an example.
 
     Args:
@@ -43780,6 +45395,8 @@ def SoftmaxCrossEntropyWithLogits(
     SparseSoftmaxCrossEntropyWithLogits takes the number of the one right class instead.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `opwright.nn.softmax_cross_entropy_with_logits` has an example.
 
@@ -43815,6 +45432,8 @@ def Softplus(
 
     Gradient: registered.
 
+    `T`: float16, bfloat16, float32 or float64.
+
     `opwright.math.softplus` has an example.
 
     Args:
@@ -43844,6 +45463,8 @@ def SoftplusGrad(
 
     Gradient: registered.
 
+    `T`: float16, bfloat16, float32 or float64.
+
     `opwright.math.softplus_grad` has an example.
 
     Args:
@@ -43868,6 +45489,8 @@ def Softsign(
 
     Gradient: registered.
 
+    `T`: float16, bfloat16, float32 or float64.
+
     `opwright.nn.softsign` has an example.
 
     Args:
@@ -43890,6 +45513,8 @@ def SoftsignGrad(
     It is what went into Softsign that it takes, not what came out.
 
     Gradient: none registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `opwright.nn.softsign_grad` has an example.
 
@@ -43935,6 +45560,8 @@ def SortListOfSparseCoreCooTensors(
     limits allow.
 
     Gradient: none registered. opwright brings kernels for CPU.
+
+    `N`: at least 1.
 
     `opwright.tpu.sort_list_of_sparse_core_coo_tensors` has an example.
 
@@ -43991,6 +45618,8 @@ def SpaceToBatch(
 
     Gradient: registered.
 
+    `Tpaddings`: int32 or int64.
+
     `opwright.array.space_to_batch` has an example.
 
     Args:
@@ -44027,6 +45656,10 @@ def SpaceToBatchND(
     dilated by the block sizes. SpaceToDepth makes channels of blocks instead.
 
     Gradient: registered.
+
+    `Tblock_shape`: int32 or int64.
+
+    `Tpaddings`: int32 or int64.
 
     `opwright.array.space_to_batch_nd` has an example.
 
@@ -44107,6 +45740,10 @@ def SparseAccumulatorApplyGradient(
     Negative indices are not noticed.
 
     Gradient: none registered.
+
+    `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+    quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
+    uint64.
 
     Returns the operation in a graph, None eagerly.
 
@@ -44192,6 +45829,12 @@ def SparseAdd(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Treal`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+    float16, uint32 or uint64.
+
     `opwright.sparse.sparse_add` has an example.
 
     Args:
@@ -44235,6 +45878,9 @@ def SparseAddGrad(
     one pass.
 
     Gradient: declared not differentiable.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `opwright.sparse.sparse_add_grad` has an example.
 
@@ -44286,6 +45932,11 @@ def SparseApplyAdadelta(
     use. ApplyAdadelta takes a gradient of all rows.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
 
     `opwright.train.sparse_apply_adadelta` has an example.
 
@@ -44341,6 +45992,11 @@ def SparseApplyAdagrad(
 
     Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
     `opwright.train.sparse_apply_adagrad` has an example.
 
     Args:
@@ -44395,6 +46051,11 @@ def SparseApplyAdagradDA(
     use. ApplyAdagradDA takes a gradient of all rows.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
 
     `opwright.train.sparse_apply_adagrad_da` has an example.
 
@@ -44454,6 +46115,11 @@ def SparseApplyAdagradV2(
 
     Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
     `opwright.train.sparse_apply_adagrad_v2` has an example.
 
     Args:
@@ -44511,6 +46177,11 @@ def SparseApplyCenteredRMSProp(
     what to use. ApplyCenteredRMSProp takes a gradient of all rows.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
 
     `opwright.train.sparse_apply_centered_rms_prop` has an example.
 
@@ -44574,6 +46245,11 @@ def SparseApplyFtrl(
     ApplyFtrl takes a gradient of all rows.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
 
     `opwright.train.sparse_apply_ftrl` has an example.
 
@@ -44647,6 +46323,11 @@ def SparseApplyFtrlV2(
 
     Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
     `opwright.train.sparse_apply_ftrl_v2` has an example.
 
     Args:
@@ -44711,6 +46392,11 @@ def SparseApplyMomentum(
 
     Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
     `opwright.train.sparse_apply_momentum` has an example.
 
     Args:
@@ -44765,6 +46451,11 @@ def SparseApplyProximalAdagrad(
 
     Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
     `opwright.train.sparse_apply_proximal_adagrad` has an example.
 
     Args:
@@ -44818,6 +46509,11 @@ def SparseApplyProximalGradientDescent(
     all rows.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
 
     `opwright.train.sparse_apply_proximal_gradient_descent` has an example.
 
@@ -44875,6 +46571,11 @@ def SparseApplyRMSProp(
 
     Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
     `opwright.train.sparse_apply_rms_prop` has an example.
 
     Args:
@@ -44921,6 +46622,10 @@ def SparseBincount(
 
     Gradient: none registered.
 
+    `Tidx`: int32 or int64.
+
+    `T`: int32, int64, float32 or float64.
+
     `opwright.sparse.sparse_bincount` has an example.
 
     Args:
@@ -44960,6 +46665,8 @@ def SparseConcat(
     input were not. SparseSplit is the way back. Concat joins dense tensors.
 
     Gradient: declared not differentiable.
+
+    `N`: at least 2.
 
     `opwright.sparse.sparse_concat` has an example.
 
@@ -45049,6 +46756,10 @@ def SparseCountSparseOutput(
 
     Gradient: none registered.
 
+    `T`: int32 or int64.
+
+    `output_type`: int32, int64, float32 or float64.
+
     `opwright.sparse.sparse_count_sparse_output` has an example.
 
     Args:
@@ -45103,6 +46814,10 @@ def SparseCross(
     op's hashes need this one.
 
     Gradient: none registered.
+
+    `sparse_types`: int64 or string.
+
+    `dense_types`: int64 or string.
 
     `opwright.sparse.sparse_cross` has an example.
 
@@ -45159,6 +46874,10 @@ def SparseCrossHashed(
 
     Gradient: none registered.
 
+    `sparse_types`: int64 or string.
+
+    `dense_types`: int64 or string.
+
     `opwright.sparse.sparse_cross_hashed` has an example.
 
     Args:
@@ -45206,6 +46925,10 @@ def SparseCrossV2(
 
     Gradient: none registered.
 
+    `sparse_types`: int64 or string.
+
+    `dense_types`: int64 or string.
+
     `opwright.sparse.sparse_cross_v2` has an example.
 
     Args:
@@ -45247,6 +46970,9 @@ def SparseDenseCwiseAdd(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
     `opwright.sparse.sparse_dense_cwise_add` has an example.
 
     Args:
@@ -45286,6 +47012,9 @@ def SparseDenseCwiseDiv(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
     `opwright.sparse.sparse_dense_cwise_div` has an example.
 
     Args:
@@ -45322,6 +47051,9 @@ def SparseDenseCwiseMul(
     SparseTensorDenseMatMul multiplies matrices.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `opwright.sparse.sparse_dense_cwise_mul` has an example.
 
@@ -45430,6 +47162,10 @@ def SparseMatMul(
 
     Gradient: registered.
 
+    `Ta`: float32 or bfloat16.
+
+    `Tb`: float32 or bfloat16.
+
     `opwright.sparse.sparse_mat_mul` has an example.
 
     Args:
@@ -45468,6 +47204,8 @@ def SparseMatrixAdd(
     another dtype than they expect.
 
     Gradient: registered.
+
+    `T`: float32, float64, complex64 or complex128.
 
     `opwright.linalg.sparse.sparse_matrix_add` has an example.
 
@@ -45859,6 +47597,9 @@ def SparseReduceMax(
 
     Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
     `opwright.sparse.sparse_reduce_max` has an example.
 
     Args:
@@ -45897,6 +47638,9 @@ def SparseReduceMaxSparse(
     one that is there twice counts once. Coordinates may come in any order.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `opwright.sparse.sparse_reduce_max_sparse` has an example.
 
@@ -45939,6 +47683,9 @@ def SparseReduceSum(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
     `opwright.sparse.sparse_reduce_sum` has an example.
 
     Args:
@@ -45975,6 +47722,9 @@ def SparseReduceSumSparse(
     one that is there twice counts once. Coordinates may come in any order.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `opwright.sparse.sparse_reduce_sum_sparse` has an example.
 
@@ -46084,6 +47834,12 @@ def SparseSegmentMean(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
+    `Tidx`: int32 or int64.
+
+    `Tsegmentids`: int32 or int64.
+
     `opwright.sparse.sparse_segment_mean` has an example.
 
     Args:
@@ -46122,6 +47878,12 @@ def SparseSegmentMeanGrad(
 
     Gradient: none registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
+    `Tidx`: int32 or int64.
+
+    `Tsegmentids`: int32 or int64.
+
     `opwright.sparse.sparse_segment_mean_grad` has an example.
 
     Args:
@@ -46156,6 +47918,12 @@ def SparseSegmentMeanGradV2(
     tensor. Indices and ids out of range are refused.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
+
+    `Tidx`: int32 or int64.
+
+    `Tsegmentids`: int32 or int64.
 
     `opwright.sparse.sparse_segment_mean_grad_v2` has an example.
 
@@ -46198,6 +47966,14 @@ def SparseSegmentMeanWithNumSegments(
     SparseSegmentSqrtN differ in what they divide by.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
+
+    `Tidx`: int32 or int64.
+
+    `Tnumsegments`: int32 or int64.
+
+    `Tsegmentids`: int32 or int64.
 
     `opwright.sparse.sparse_segment_mean_with_num_segments` has an example.
 
@@ -46244,6 +48020,12 @@ def SparseSegmentSqrtN(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
+    `Tidx`: int32 or int64.
+
+    `Tsegmentids`: int32 or int64.
+
     `opwright.sparse.sparse_segment_sqrt_n` has an example.
 
     Args:
@@ -46282,6 +48064,12 @@ def SparseSegmentSqrtNGrad(
 
     Gradient: none registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
+    `Tidx`: int32 or int64.
+
+    `Tsegmentids`: int32 or int64.
+
     `opwright.sparse.sparse_segment_sqrt_n_grad` has an example.
 
     Args:
@@ -46316,6 +48104,12 @@ def SparseSegmentSqrtNGradV2(
     tensor. Indices and ids out of range are refused.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
+
+    `Tidx`: int32 or int64.
+
+    `Tsegmentids`: int32 or int64.
 
     `opwright.sparse.sparse_segment_sqrt_n_grad_v2` has an example.
 
@@ -46360,6 +48154,14 @@ def SparseSegmentSqrtNWithNumSegments(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
+    `Tidx`: int32 or int64.
+
+    `Tnumsegments`: int32 or int64.
+
+    `Tsegmentids`: int32 or int64.
+
     `opwright.sparse.sparse_segment_sqrt_n_with_num_segments` has an example.
 
     Args:
@@ -46402,6 +48204,13 @@ def SparseSegmentSum(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
+    `Tidx`: int32 or int64.
+
+    `Tsegmentids`: int32 or int64.
+
     `opwright.sparse.sparse_segment_sum` has an example.
 
     Args:
@@ -46439,6 +48248,12 @@ def SparseSegmentSumGrad(
 
     Gradient: none registered.
 
+    `T`: bfloat16, float16, float32 or float64.
+
+    `Tidx`: int32 or int64.
+
+    `Tsegmentids`: int32 or int64.
+
     `opwright.sparse.sparse_segment_sum_grad` has an example.
 
     Args:
@@ -46472,6 +48287,12 @@ def SparseSegmentSumGradV2(
     tensor. Indices and ids out of range are refused.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
+
+    `Tidx`: int32 or int64.
+
+    `Tsegmentids`: int32 or int64.
 
     `opwright.sparse.sparse_segment_sum_grad_v2` has an example.
 
@@ -46512,6 +48333,15 @@ def SparseSegmentSumWithNumSegments(
     SparseSegmentSqrtN divide the sums.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
+    `Tidx`: int32 or int64.
+
+    `Tnumsegments`: int32 or int64.
+
+    `Tsegmentids`: int32 or int64.
 
     `opwright.sparse.sparse_segment_sum_with_num_segments` has an example.
 
@@ -46587,6 +48417,9 @@ def SparseSliceGrad(
 
     Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
     `opwright.sparse.sparse_slice_grad` has an example.
 
     Args:
@@ -46622,6 +48455,8 @@ def SparseSoftmax(
 
     Gradient: registered.
 
+    `T`: float16, float32 or float64.
+
     `opwright.sparse.sparse_softmax` has an example.
 
     Args:
@@ -46656,6 +48491,10 @@ def SparseSoftmaxCrossEntropyWithLogits(
     losses by weights.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
+
+    `Tlabels`: int32 or int64.
 
     `opwright.nn.sparse_softmax_cross_entropy_with_logits` has an example.
 
@@ -46693,6 +48532,9 @@ def SparseSparseMaximum(
     dense tensors.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `opwright.sparse.sparse_sparse_maximum` has an example.
 
@@ -46737,6 +48579,9 @@ def SparseSparseMinimum(
     dense tensors.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `opwright.sparse.sparse_sparse_minimum` has an example.
 
@@ -46817,6 +48662,11 @@ def SparseTensorDenseAdd(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
     `opwright.sparse.sparse_tensor_dense_add` has an example.
 
     Args:
@@ -46856,6 +48706,8 @@ def SparseTensorDenseMatMul(
     SparseMatrixMatMul, for dense matrices with many zeros SparseMatMul.
 
     Gradient: registered.
+
+    `Tindices`: int32 or int64.
 
     `opwright.sparse.sparse_tensor_dense_mat_mul` has an example.
 
@@ -46939,6 +48791,8 @@ def SparseTensorToCSRSparseMatrix(
 
     Gradient: registered.
 
+    `T`: float32, float64, complex64 or complex128.
+
     `opwright.linalg.sparse.sparse_tensor_to_csr_sparse_matrix` has an example.
 
     Args:
@@ -46972,6 +48826,8 @@ def SparseToDense(
     and needs no default.
 
     Gradient: registered.
+
+    `Tindices`: int32 or int64.
 
     `opwright.sparse.sparse_to_dense` has an example.
 
@@ -47011,6 +48867,8 @@ def SparseToSparseSetOperation(
     that are out of order or out of range.
 
     Gradient: declared not differentiable.
+
+    `T`: int8, int16, int32, int64, uint8, uint16 or string.
 
     `opwright.sets.sparse_to_sparse_set_operation` has an example.
 
@@ -47054,6 +48912,8 @@ def Spence(
     on the CPU.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `opwright.math.special.spence` has an example.
 
@@ -47108,6 +48968,8 @@ def SplitV(
     may be empty. Split cuts equal parts, and ConcatV2 puts the parts together again.
 
     Gradient: registered.
+
+    `Tlen`: int8, int32 or int64.
 
     `opwright.array.split_v` has an example.
 
@@ -47178,6 +49040,8 @@ def Sqrt(*, x: Operand[_U_Inexact], name: str | None = None) -> Output[_U_Inexac
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
+
     `opwright.math.sqrt` has an example.
 
     Args:
@@ -47206,6 +49070,8 @@ def SqrtGrad(
     Gradients of Sqrt call it; programs seldom have to.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `opwright.math.sqrt_grad` has an example.
 
@@ -47236,6 +49102,9 @@ def Square(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, uint8, uint16,
+    uint32, uint64, complex64 or complex128.
+
     `opwright.math.square` has an example.
 
     Args:
@@ -47263,6 +49132,8 @@ def SquaredDifference(
     loss of a regression.
 
     Commutative. Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, int32, int64, complex64 or complex128.
 
     `opwright.math.squared_difference` has an example.
 
@@ -47528,6 +49399,8 @@ def Stage(
 
     Stateful. Gradient: none registered.
 
+    `dtypes`: at least 1 value.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.queue.stage` has an example.
@@ -47721,6 +49594,10 @@ def StatefulRandomBinomial(
     StatelessRandomBinomial draws without a state.
 
     Stateful. Gradient: none registered.
+
+    `S`: int32 or int64.
+
+    `T`: float16, float32, float64, int32 or int64.
 
     `opwright.random.stateful_random_binomial` has an example.
 
@@ -48130,6 +50007,11 @@ def StatelessMultinomial(
 
     Gradient: declared not differentiable.
 
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
+    `Tseed`: int32 or int64.
+
     `opwright.random.stateless_multinomial` has an example.
 
     Args:
@@ -48179,6 +50061,12 @@ def StatelessParameterizedTruncatedNormal(
 
     Gradient: registered.
 
+    `S`: int32 or int64.
+
+    `Tseed`: int32 or int64.
+
+    `dtype`: float16, float32 or float64.
+
     `opwright.random.stateless_parameterized_truncated_normal` has an example.
 
     Args:
@@ -48221,6 +50109,12 @@ def StatelessRandomBinomial(
     in a variable.
 
     Gradient: declared not differentiable.
+
+    `S`: int32 or int64.
+
+    `Tseed`: int32 or int64.
+
+    `T`: float16, float32, float64, int32 or int64.
 
     `opwright.random.stateless_random_binomial` has an example.
 
@@ -48270,6 +50164,12 @@ def StatelessRandomGammaV2(
 
     Gradient: registered.
 
+    `dtype`: float16, float32 or float64.
+
+    `T`: int32 or int64.
+
+    `Tseed`: int32 or int64.
+
     `opwright.random.stateless_random_gamma_v2` has an example.
 
     Args:
@@ -48304,6 +50204,10 @@ def StatelessRandomGammaV3(
     RandomGammaGrad.
 
     Gradient: registered.
+
+    `dtype`: float16, float32 or float64.
+
+    `shape_dtype`: int32 or int64.
 
     `opwright.random.stateless_random_gamma_v3` has an example.
 
@@ -48353,6 +50257,8 @@ def StatelessRandomGetKeyCounter(
 
     Gradient: none registered.
 
+    `Tseed`: int32 or int64.
+
     `opwright.random.stateless_random_get_key_counter` has an example.
 
     Args:
@@ -48378,6 +50284,8 @@ def StatelessRandomGetKeyCounterAlg(
     they let the algorithm be chosen.
 
     Gradient: none registered.
+
+    `Tseed`: int32 or int64.
 
     `opwright.random.stateless_random_get_key_counter_alg` has an example.
 
@@ -48413,6 +50321,10 @@ def StatelessRandomNormal(
     the same.
 
     Gradient: declared not differentiable.
+
+    `T`: int32 or int64.
+
+    `Tseed`: int32 or int64.
 
     `opwright.random.stateless_random_normal` has an example.
 
@@ -48455,6 +50367,8 @@ def StatelessRandomNormalV2(
     draws from a generator in a variable.
 
     Gradient: declared not differentiable.
+
+    `Tshape`: int32 or int64.
 
     `opwright.random.stateless_random_normal_v2` has an example.
 
@@ -48504,6 +50418,12 @@ def StatelessRandomPoisson(
 
     Gradient: declared not differentiable.
 
+    `Rtype`: float16, float32, float64, int32 or int64.
+
+    `T`: int32 or int64.
+
+    `Tseed`: int32 or int64.
+
     `opwright.random.stateless_random_poisson` has an example.
 
     Args:
@@ -48539,6 +50459,10 @@ def StatelessRandomUniform(
     the same.
 
     Gradient: declared not differentiable.
+
+    `T`: int32 or int64.
+
+    `Tseed`: int32 or int64.
 
     `opwright.random.stateless_random_uniform` has an example.
 
@@ -48583,6 +50507,10 @@ def StatelessRandomUniformFullInt(
 
     Gradient: declared not differentiable.
 
+    `T`: int32 or int64.
+
+    `Tseed`: int32, int64, uint32 or uint64.
+
     `opwright.random.stateless_random_uniform_full_int` has an example.
 
     Args:
@@ -48623,6 +50551,8 @@ def StatelessRandomUniformFullIntV2(
     seed of two integers. StatelessRandomUniformIntV2 draws from a range.
 
     Gradient: declared not differentiable.
+
+    `Tshape`: int32 or int64.
 
     `opwright.random.stateless_random_uniform_full_int_v2` has an example.
 
@@ -48676,6 +50606,12 @@ def StatelessRandomUniformInt(
 
     Gradient: declared not differentiable.
 
+    `dtype`: int32 or int64.
+
+    `T`: int32 or int64.
+
+    `Tseed`: int32 or int64.
+
     `opwright.random.stateless_random_uniform_int` has an example.
 
     Args:
@@ -48711,6 +50647,10 @@ def StatelessRandomUniformIntV2(
     dtype.
 
     Gradient: declared not differentiable.
+
+    `dtype`: int32, int64, uint32 or uint64.
+
+    `Tshape`: int32 or int64.
 
     `opwright.random.stateless_random_uniform_int_v2` has an example.
 
@@ -48750,6 +50690,8 @@ def StatelessRandomUniformV2(
     generator in a variable.
 
     Gradient: declared not differentiable.
+
+    `Tshape`: int32 or int64.
 
     `opwright.random.stateless_random_uniform_v2` has an example.
 
@@ -48805,6 +50747,10 @@ def StatelessSampleDistortedBoundingBox(
     each image wants a seed of its own.
 
     Gradient: none registered.
+
+    `T`: uint8, int8, int16, int32 or int64.
+
+    `Tseed`: int32 or int64.
 
     `opwright.image.stateless_sample_distorted_bounding_box` has an example.
 
@@ -48887,6 +50833,10 @@ def StatelessTruncatedNormal(
 
     Gradient: declared not differentiable.
 
+    `T`: int32 or int64.
+
+    `Tseed`: int32 or int64.
+
     `opwright.random.stateless_truncated_normal` has an example.
 
     Args:
@@ -48929,6 +50879,8 @@ def StatelessTruncatedNormalV2(
     StatelessParameterizedTruncatedNormal cuts off elsewhere.
 
     Gradient: declared not differentiable.
+
+    `Tshape`: int32 or int64.
 
     `opwright.random.stateless_truncated_normal_v2` has an example.
 
@@ -49269,6 +51221,8 @@ def StridedSlice(
 
     Gradient: registered.
 
+    `Index`: int16, int32 or int64.
+
     `opwright.array.strided_slice` has an example.
 
     Args:
@@ -49320,6 +51274,8 @@ def StridedSliceAssign(
 
     Gradient: none registered.
 
+    `Index`: int32 or int64.
+
     `opwright.variables.strided_slice_assign` has an example.
 
     Args:
@@ -49370,6 +51326,8 @@ def StridedSliceGrad(
     StridedSlice again.
 
     Gradient: registered.
+
+    `Index`: int32 or int64.
 
     `opwright.array.strided_slice_grad` has an example.
 
@@ -49545,6 +51503,8 @@ def StringNGrams(
     or that do not end at the number of strings.
 
     Gradient: none registered.
+
+    `Tsplits`: int32 or int64.
 
     `opwright.strings.string_n_grams` has an example.
 
@@ -49838,6 +51798,9 @@ def Sub(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, uint8, int8, uint16, int16, int32, int64,
+    complex64, complex128, uint32 or uint64.
+
     `opwright.math.sub` has an example.
 
     Args:
@@ -49870,6 +51833,8 @@ def Substr(
     somewhere. StringLength counts in the same units.
 
     Gradient: none registered.
+
+    `T`: int32 or int64.
 
     `opwright.strings.substr` has an example.
 
@@ -49910,6 +51875,11 @@ def Sum(
     step.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tidx`: int32 or int64.
 
     `opwright.math.sum` has an example.
 
@@ -49981,6 +51951,8 @@ def Svd(
 
     Gradient: registered.
 
+    `T`: float64, float32, float16, complex64 or complex128.
+
     `opwright.linalg.svd` has an example.
 
     Args:
@@ -50045,6 +52017,8 @@ def SymbolicGradient(
     not use it.
 
     Gradient: none registered.
+
+    `Tin`: at least 1 value.
 
     `opwright.functions.symbolic_gradient` has an example.
 
@@ -50236,6 +52210,8 @@ def TPUAnnotateTensorsWithDynamicShape(
 
     Stateful. Gradient: none registered.
 
+    `T`: at least 1 value.
+
     `opwright.tpu.tpu_annotate_tensors_with_dynamic_shape` has an example.
 
     Args:
@@ -50275,6 +52251,8 @@ def TPUCopyWithDynamicShape(
     with TPUAnnotateTensorsWithDynamicShape.
 
     Stateful. Gradient: none registered.
+
+    `T`: at least 1 value.
 
     `opwright.tpu.tpu_copy_with_dynamic_shape` has an example.
 
@@ -50414,6 +52392,8 @@ def TPUPartitionedInput(
 
     Gradient: none registered.
 
+    `N`: at least 1.
+
     `opwright.tpu.tpu_partitioned_input` has an example.
 
     Args:
@@ -50444,6 +52424,8 @@ def TPUPartitionedInputV2(
     packed tensor.
 
     Gradient: none registered.
+
+    `N`: at least 1.
 
     `opwright.tpu.tpu_partitioned_input_v2` has an example.
 
@@ -50597,6 +52579,8 @@ def TPUReplicatedInput(
     one replica.
 
     Gradient: declared not differentiable.
+
+    `N`: at least 1.
 
     `opwright.tpu.tpu_replicated_input` has an example.
 
@@ -50767,6 +52751,8 @@ def Tan(*, x: Operand[_U_Inexact], name: str | None = None) -> Output[_U_Inexact
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
+
     `opwright.math.tan` has an example.
 
     Args:
@@ -50789,6 +52775,8 @@ def Tanh(*, x: Operand[_U_Inexact], name: str | None = None) -> Output[_U_Inexac
     TanhGrad is what gradients are made of, Atanh the inverse.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `opwright.math.tanh` has an example.
 
@@ -50818,6 +52806,8 @@ def TanhGrad(
     Gradients of Tanh call it; programs seldom have to.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `opwright.math.tanh_grad` has an example.
 
@@ -51916,6 +53906,8 @@ def TensorDataset(
 
     Stateful. Gradient: none registered.
 
+    `Toutput_types`: at least 1 value.
+
     `opwright.data.tensor_dataset` has an example.
 
     Args:
@@ -52016,6 +54008,8 @@ def TensorListConcatV2(
 
     Gradient: registered.
 
+    `shape_type`: int32 or int64.
+
     `opwright.tensor_list.tensor_list_concat_v2` has an example.
 
     Args:
@@ -52073,6 +54067,8 @@ def TensorListFromTensor(
     back. No elements are copied for that, unless both are used further.
 
     Gradient: registered.
+
+    `shape_type`: int32 or int64.
 
     `opwright.tensor_list.tensor_list_from_tensor` has an example.
 
@@ -52138,6 +54134,8 @@ def TensorListGetItem(
     TensorListGather reads several, TensorListStack all.
 
     Gradient: registered.
+
+    `Tshape`: int32 or int64.
 
     `opwright.tensor_list.tensor_list_get_item` has an example.
 
@@ -52277,6 +54275,8 @@ def TensorListReserve(
 
     Gradient: none registered.
 
+    `shape_type`: int32 or int64.
+
     `opwright.tensor_list.tensor_list_reserve` has an example.
 
     Args:
@@ -52334,6 +54334,8 @@ def TensorListScatter(
     new one back. No elements are copied for that, unless both are used further.
 
     Gradient: registered.
+
+    `shape_type`: int32 or int64.
 
     `opwright.tensor_list.tensor_list_scatter` has an example.
 
@@ -52405,6 +54407,8 @@ def TensorListScatterV2(
 
     Gradient: registered.
 
+    `shape_type`: int32 or int64.
+
     `opwright.tensor_list.tensor_list_scatter_v2` has an example.
 
     Args:
@@ -52473,6 +54477,8 @@ def TensorListSplit(
     elements are copied for that, unless both are used further.
 
     Gradient: registered.
+
+    `shape_type`: int32 or int64.
 
     `opwright.tensor_list.tensor_list_split` has an example.
 
@@ -52708,6 +54714,8 @@ def TensorScatterAdd(
 
     Gradient: registered.
 
+    `Tindices`: int32 or int64.
+
     `opwright.array.tensor_scatter_add` has an example.
 
     Args:
@@ -52749,6 +54757,8 @@ def TensorScatterMax(
     changes a variable.
 
     Gradient: registered.
+
+    `Tindices`: int32 or int64.
 
     `opwright.array.tensor_scatter_max` has an example.
 
@@ -52792,6 +54802,8 @@ def TensorScatterMin(
 
     Gradient: registered.
 
+    `Tindices`: int32 or int64.
+
     `opwright.array.tensor_scatter_min` has an example.
 
     Args:
@@ -52832,6 +54844,8 @@ def TensorScatterSub(
     ResourceScatterNdSub changes a variable.
 
     Gradient: registered.
+
+    `Tindices`: int32 or int64.
 
     `opwright.array.tensor_scatter_sub` has an example.
 
@@ -52875,6 +54889,8 @@ def TensorScatterUpdate(
 
     Gradient: registered.
 
+    `Tindices`: int16, int32, int64 or uint16.
+
     `opwright.array.tensor_scatter_update` has an example.
 
     Args:
@@ -52914,6 +54930,8 @@ def TensorSliceDataset(
     GetElementAtIndex does.
 
     Stateful. Gradient: none registered.
+
+    `Toutput_types`: at least 1 value.
 
     `opwright.data.tensor_slice_dataset` has an example.
 
@@ -52961,6 +54979,8 @@ def TensorStridedSliceUpdate(
     changes a variable.
 
     Gradient: registered.
+
+    `Index`: int32 or int64.
 
     `opwright.array.tensor_strided_slice_update` has an example.
 
@@ -53282,6 +55302,8 @@ def Tile(
 
     Gradient: registered.
 
+    `Tmultiples`: int32 or int64.
+
     `opwright.array.tile` has an example.
 
     Args:
@@ -53372,6 +55394,9 @@ def TopK(
 
     TopK was removed in GraphDef version 7. Use TopKV2 instead. Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
     `opwright.nn.top_k` has an example.
 
     Args:
@@ -53406,6 +55431,11 @@ def TopKV2(
     k-th alone and does less work; ApproxTopK may miss some, and is much faster on TPUs.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
+    `Tk`: int16, int32 or int64.
 
     `opwright.nn.top_k_v2` has an example.
 
@@ -53453,6 +55483,8 @@ def Transpose(
 
     Gradient: registered.
 
+    `Tperm`: int32 or int64.
+
     `opwright.linalg.transpose` has an example.
 
     Args:
@@ -53486,6 +55518,8 @@ def TridiagonalMatMul(
     TridiagonalSolve does the reverse, with the diagonals stacked into one tensor.
 
     Gradient: registered.
+
+    `T`: float64, float32, complex64 or complex128.
 
     `opwright.linalg.tridiagonal_mat_mul` has an example.
 
@@ -53531,6 +55565,8 @@ def TridiagonalSolve(
 
     Gradient: registered.
 
+    `T`: float64, float32, complex64 or complex128.
+
     `opwright.linalg.tridiagonal_solve` has an example.
 
     Args:
@@ -53566,6 +55602,9 @@ def TruncateDiv(
 
     Gradient: registered.
 
+    `T`: bfloat16, float16, float32, float64, uint8, int8, uint16, int16, int32, uint32,
+    uint64, int64, complex64 or complex128.
+
     `opwright.math.truncate_div` has an example.
 
     Args:
@@ -53593,6 +55632,8 @@ def TruncateMod(
     counted from the last axis. Half and bfloat16 have no kernel on the CPU.
 
     Gradient: none registered.
+
+    `T`: int32, int64, bfloat16, float16, float32 or float64.
 
     `opwright.math.truncate_mod` has an example.
 
@@ -53626,6 +55667,8 @@ def TruncatedNormal(
     state and is what new programs should call.
 
     Stateful. Gradient: declared not differentiable.
+
+    `T`: int32 or int64.
 
     `opwright.random.truncated_normal` has an example.
 
@@ -53911,6 +55954,8 @@ def UnicodeEncode(
 
     Gradient: none registered.
 
+    `Tsplits`: int32 or int64.
+
     `opwright.strings.unicode_encode` has an example.
 
     Args:
@@ -54069,6 +56114,8 @@ def UniformDequantize(
 
     Gradient: none registered.
 
+    `Tin`: qint8, quint8 or qint32.
+
     `opwright.quantization.uniform_dequantize` has an example.
 
     Args:
@@ -54110,6 +56157,8 @@ def UniformQuantize(
     UniformDequantize turns integers back, QuantizeV2 takes a range in place of both.
 
     Gradient: none registered.
+
+    `Tin`: float32.
 
     `opwright.quantization.uniform_quantize` has an example.
 
@@ -54170,6 +56219,8 @@ def UniformQuantizedAdd(
     is the older op, which takes ranges.
 
     Gradient: none registered.
+
+    `T`: qint32.
 
     `opwright.math.uniform_quantized_add` has an example.
 
@@ -54235,6 +56286,8 @@ def UniformQuantizedClipByValue(
     ClipByValue does it for floats.
 
     Gradient: none registered.
+
+    `T`: qint32.
 
     `opwright.quantization.uniform_quantized_clip_by_value` has an example.
 
@@ -54306,6 +56359,8 @@ def UniformQuantizedConvolution(
     float `lhs`.
 
     Gradient: none registered.
+
+    `Tin`: qint8.
 
     `opwright.nn.uniform_quantized_convolution` has an example.
 
@@ -54398,6 +56453,10 @@ def UniformQuantizedConvolutionHybrid(
 
     Gradient: none registered.
 
+    `Tlhs`: float32.
+
+    `Trhs`: qint8.
+
     `opwright.nn.uniform_quantized_convolution_hybrid` has an example.
 
     Args:
@@ -54472,6 +56531,8 @@ def UniformQuantizedDot(
 
     Gradient: none registered.
 
+    `Tin`: qint8.
+
     `opwright.quantization.uniform_quantized_dot` has an example.
 
     Args:
@@ -54533,6 +56594,10 @@ def UniformQuantizedDotHybrid(
 
     Gradient: none registered.
 
+    `Tlhs`: float32.
+
+    `Trhs`: qint8.
+
     `opwright.quantization.uniform_quantized_dot_hybrid` has an example.
 
     Args:
@@ -54580,6 +56645,8 @@ def UniformRequantize(
     the axis must be the same.
 
     Gradient: none registered.
+
+    `Tin`: qint8 or qint32.
 
     `opwright.quantization.uniform_requantize` has an example.
 
@@ -54703,6 +56770,8 @@ def UniqueV2(
 
     Gradient: none registered.
 
+    `Taxis`: int32 or int64.
+
     `opwright.array.unique_v2` has an example.
 
     Args:
@@ -54790,6 +56859,8 @@ def UniqueWithCountsV2(
 
     Gradient: none registered.
 
+    `Taxis`: int32 or int64.
+
     `opwright.array.unique_with_counts_v2` has an example.
 
     Args:
@@ -54863,6 +56934,8 @@ def UnravelIndex(
 
     Gradient: none registered.
 
+    `Tidx`: int32 or int64.
+
     `opwright.array.unravel_index` has an example.
 
     Args:
@@ -54894,6 +56967,10 @@ def UnsortedSegmentJoin(
     drops negative ones. ReduceJoin joins along whole axes.
 
     Gradient: none registered.
+
+    `Tindices`: int32 or int64.
+
+    `Tnumsegments`: int32 or int64.
 
     `opwright.strings.unsorted_segment_join` has an example.
 
@@ -54933,6 +57010,13 @@ def UnsortedSegmentMax(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
+    `Tnumsegments`: int32 or int64.
+
     `opwright.math.unsorted_segment_max` has an example.
 
     Args:
@@ -54969,6 +57053,13 @@ def UnsortedSegmentMin(
 
     Gradient: registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
+    `Tnumsegments`: int32 or int64.
+
     `opwright.math.unsorted_segment_min` has an example.
 
     Args:
@@ -55001,6 +57092,13 @@ def UnsortedSegmentProd(
     SegmentProd is for sorted ids and finds the number of groups by itself.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
+    `Tnumsegments`: int32 or int64.
 
     `opwright.math.unsorted_segment_prod` has an example.
 
@@ -55036,6 +57134,13 @@ def UnsortedSegmentSum(
     sorted ids and finds the number of groups by itself; Bincount counts.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int16, int32 or int64.
+
+    `Tnumsegments`: int32 or int64.
 
     `opwright.math.unsorted_segment_sum` has an example.
 
@@ -55336,6 +57441,10 @@ def WeightedFlatMapDataset(
 
     Gradient: none registered.
 
+    `N`: at least 2.
+
+    `M`: at least 2.
+
     `opwright.data.weighted_flat_map_dataset` has an example.
 
     Args:
@@ -55370,6 +57479,10 @@ def Where(
     elements at the indices, and in Python tf.where with one argument calls this op.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64 or
+    bool.
 
     `opwright.array.where` has an example.
 
@@ -55550,6 +57663,8 @@ def WindowOp(
 
     Gradient: none registered.
 
+    `Tinputs`: at least 1 value.
+
     `opwright.data.window_op` has an example.
 
     Args:
@@ -55722,6 +57837,9 @@ def WriteHistogramSummary(
 
     Stateful. Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32, uint64 or bool.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.summary.write_histogram_summary` has an example.
@@ -55760,6 +57878,8 @@ def WriteImageSummary(
     whenever the op runs: tf.summary.record_if is what skips steps.
 
     Stateful. Gradient: none registered.
+
+    `T`: uint8, float64, float32 or float16.
 
     Returns the operation in a graph, None eagerly.
 
@@ -55831,6 +57951,9 @@ def WriteScalarSummary(
 
     Stateful. Gradient: none registered.
 
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
     Returns the operation in a graph, None eagerly.
 
     `opwright.summary.write_scalar_summary` has an example.
@@ -55899,6 +58022,8 @@ def Xdivy(
 
     Gradient: registered.
 
+    `T`: float16, bfloat16, float32, float64, complex64 or complex128.
+
     `opwright.math.xdivy` has an example.
 
     Args:
@@ -55927,6 +58052,8 @@ def XlaConcatND(
     one axis.
 
     Gradient: none registered.
+
+    `N`: at least 1.
 
     `opwright.xla.xla_concat_nd` has an example.
 
@@ -56703,6 +58830,10 @@ def XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(
     TensorFlow 2.20 brought it. Gradient of
     `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered. TPU
     only: its combiner is a function of one sample that XLA compiles into a TPU program.
+
+    `N`: at least 1.
+
+    `M`: at least 1.
 
     `opwright.tpu.xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_csr_input` has
     an example.
@@ -57693,6 +59824,12 @@ def XlaSparseDenseMatmulGradWithCsrInput(
     its update is a function of one row that XLA compiles into the program of the
     SparseCores.
 
+    `N`: at least 1.
+
+    `M`: at least 1.
+
+    `T`: int32 or float32.
+
     `opwright.tpu.xla_sparse_dense_matmul_grad_with_csr_input` has an example.
 
     Args:
@@ -58159,6 +60296,8 @@ def XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInput(
     `XlaSparseDenseMatmulPositionalWeightedWithCsrInput`. Gradient: none registered. TPU
     only: its weighted sums are part of the program that XLA compiles for SparseCores.
 
+    `N`: at least 1.
+
     `opwright.tpu.xla_sparse_dense_matmul_positional_weighted_grad_with_adagrad_and_csr_input`
     has an example.
 
@@ -58339,6 +60478,8 @@ def XlaSparseDenseMatmulWithCsrInput(
 
     Gradient: none registered. opwright brings kernels for CPU.
 
+    `T`: int32 or float32.
+
     `opwright.tpu.xla_sparse_dense_matmul_with_csr_input` has an example.
 
     Args:
@@ -58509,6 +60650,8 @@ def Xlog1py(
 
     Gradient: registered.
 
+    `T`: float16, bfloat16, float32, float64, complex64 or complex128.
+
     `opwright.math.xlog1py` has an example.
 
     Args:
@@ -58537,6 +60680,8 @@ def Xlogy(
     Xlog1py takes the logarithm of 1 + y.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32, float64, complex64 or complex128.
 
     `opwright.math.xlogy` has an example.
 
@@ -58588,6 +60733,8 @@ def Zeta(
 
     Gradient: registered.
 
+    `T`: float32 or float64.
+
     `opwright.math.zeta` has an example.
 
     Args:
@@ -58615,6 +60762,8 @@ def ZipDataset(
     ConcatenateDataset strings data sets together instead.
 
     Gradient: none registered.
+
+    `N`: at least 1.
 
     `opwright.data.zip_dataset` has an example.
 

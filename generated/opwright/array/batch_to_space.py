@@ -127,6 +127,8 @@ class BatchToSpace(TensorOp[T]):
 
         Gradient: registered.
 
+        `Tidx`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -209,6 +211,8 @@ def batch_to_space(
     instead.
 
     Gradient: registered.
+
+    `Tidx`: int32 or int64.
 
     `BatchToSpace.create` in the current scope.
 

@@ -129,6 +129,10 @@ class BatchToSpaceND(TensorOp[T]):
 
         Gradient: registered.
 
+        `Tblock_shape`: int32 or int64.
+
+        `Tcrops`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -208,6 +212,10 @@ def batch_to_space_nd(
     plain one between the two.
 
     Gradient: registered.
+
+    `Tblock_shape`: int32 or int64.
+
+    `Tcrops`: int32 or int64.
 
     `BatchToSpaceND.create` in the current scope.
 

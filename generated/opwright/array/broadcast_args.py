@@ -106,6 +106,8 @@ class BroadcastArgs(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -161,6 +163,8 @@ def broadcast_args(
     before.
 
     Gradient: none registered.
+
+    `T`: int32 or int64.
 
     `BroadcastArgs.create` in the current scope.
 

@@ -127,6 +127,8 @@ class BroadcastGradientArgs(Op, Generic[T]):
 
         Gradient: declared not differentiable.
 
+        `T`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -187,6 +189,8 @@ def broadcast_gradient_args(
     itself.
 
     Gradient: declared not differentiable.
+
+    `T`: int32 or int64.
 
     `BroadcastGradientArgs.create` in the current scope.
 

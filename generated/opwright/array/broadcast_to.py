@@ -122,6 +122,8 @@ class BroadcastTo(TensorOp[T]):
 
         Gradient: registered.
 
+        `Tidx`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -196,6 +198,8 @@ def broadcast_to(
     broadcast by themselves without that; Tile repeats whole tensors, of any size.
 
     Gradient: registered.
+
+    `Tidx`: int32 or int64.
 
     `BroadcastTo.create` in the current scope.
 

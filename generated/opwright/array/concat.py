@@ -101,6 +101,8 @@ class Concat(TensorOp[T]):
 
         Gradient: registered.
 
+        `N`: at least 2.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -162,6 +164,8 @@ def concat(
     refuse others. Negative axes count from the last.
 
     Gradient: registered.
+
+    `N`: at least 2.
 
     `Concat.create` in the current scope.
 

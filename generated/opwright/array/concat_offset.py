@@ -106,6 +106,10 @@ class ConcatOffset(Op, Generic[ShapeType]):
 
         Gradient: declared not differentiable.
 
+        `N`: at least 2.
+
+        `shape_type`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -171,6 +175,10 @@ def concat_offset(
     gradient of a concatenation is made. Shapes that differ elsewhere are refused.
 
     Gradient: declared not differentiable.
+
+    `N`: at least 2.
+
+    `shape_type`: int32 or int64.
 
     `ConcatOffset.create` in the current scope.
 

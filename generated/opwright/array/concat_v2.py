@@ -122,6 +122,10 @@ class ConcatV2(TensorOp[T]):
 
         Gradient: registered.
 
+        `N`: at least 2.
+
+        `Tidx`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -188,6 +192,10 @@ def concat_v2(
     side along a new axis, take Pack.
 
     Gradient: registered.
+
+    `N`: at least 2.
+
+    `Tidx`: int32 or int64.
 
     `ConcatV2.create` in the current scope.
 

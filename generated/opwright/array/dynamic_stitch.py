@@ -123,6 +123,8 @@ class DynamicStitch(TensorOp[T]):
 
         Gradient: registered.
 
+        `N`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -201,6 +203,8 @@ def dynamic_stitch(
     as `data`. ParallelDynamicStitch is faster with large tensors, but in no order.
 
     Gradient: registered.
+
+    `N`: at least 1.
 
     `DynamicStitch.create` in the current scope.
 

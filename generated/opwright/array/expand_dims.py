@@ -112,6 +112,8 @@ class ExpandDims(TensorOp[T]):
 
         Gradient: registered.
 
+        `Tdim`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -176,6 +178,8 @@ def expand_dims(
     shape.
 
     Gradient: registered.
+
+    `Tdim`: int32 or int64.
 
     `ExpandDims.create` in the current scope.
 

@@ -113,6 +113,8 @@ class Fill(TensorOp[T]):
 
         Gradient: registered.
 
+        `index_type`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -184,6 +186,8 @@ def fill(
     BroadcastTo repeats tensors of more than one element.
 
     Gradient: registered.
+
+    `index_type`: int32 or int64.
 
     `Fill.create` in the current scope.
 

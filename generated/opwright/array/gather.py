@@ -97,12 +97,12 @@ class Gather(TensorOp[Tparams]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             validate_indices: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(validate_indices=validate_indices)
 
         def with_validate_indices(self, validate_indices: bool) -> Self:
@@ -131,6 +131,8 @@ class Gather(TensorOp[Tparams]):
         takes elements by several indices at once.
 
         Gradient: registered.
+
+        `Tindices`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -205,6 +207,8 @@ def gather(
     takes elements by several indices at once.
 
     Gradient: registered.
+
+    `Tindices`: int32 or int64.
 
     `Gather.create` in the current scope, with Gather.Options as keywords.
 

@@ -105,12 +105,12 @@ class GatherNd(TensorOp[Tparams]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             bad_indices_policy: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(bad_indices_policy=bad_indices_policy)
 
         def with_bad_indices_policy(self, bad_indices_policy: StringLike) -> Self:
@@ -143,6 +143,8 @@ class GatherNd(TensorOp[Tparams]):
         it; `bad_indices_policy` decides otherwise.
 
         Gradient: registered.
+
+        `Tindices`: int16, int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -223,6 +225,8 @@ def gather_nd(
     `bad_indices_policy` decides otherwise.
 
     Gradient: registered.
+
+    `Tindices`: int16, int32 or int64.
 
     `GatherNd.create` in the current scope, with GatherNd.Options as keywords.
 

@@ -116,12 +116,12 @@ class GatherV2(TensorOp[Tparams]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             batch_dims: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(batch_dims=batch_dims)
 
         def with_batch_dims(self, batch_dims: int) -> Self:
@@ -156,6 +156,10 @@ class GatherV2(TensorOp[Tparams]):
         ResourceGather reads rows of a variable without copying it first.
 
         Gradient: registered.
+
+        `Tindices`: int16, int32 or int64.
+
+        `Taxis`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -255,6 +259,10 @@ def gather_v2(
     ResourceGather reads rows of a variable without copying it first.
 
     Gradient: registered.
+
+    `Tindices`: int16, int32 or int64.
+
+    `Taxis`: int32 or int64.
 
     `GatherV2.create` in the current scope, with GatherV2.Options as keywords.
 

@@ -83,6 +83,8 @@ class IdentityN(Op):
 
         Gradient: registered.
 
+        `T`: at least 1 value.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -129,6 +131,8 @@ def identity_n(
     several tensors get one gradient function.
 
     Gradient: registered.
+
+    `T`: at least 1 value.
 
     `IdentityN.create` in the current scope.
 

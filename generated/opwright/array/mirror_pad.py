@@ -116,6 +116,8 @@ class MirrorPad(TensorOp[T]):
 
         Gradient: registered.
 
+        `Tpaddings`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -185,6 +187,8 @@ def mirror_pad(
     PadV2 any value.
 
     Gradient: registered.
+
+    `Tpaddings`: int32 or int64.
 
     `MirrorPad.create` in the current scope.
 

@@ -111,6 +111,8 @@ class MirrorPadGrad(TensorOp[T]):
 
         Gradient: registered.
 
+        `Tpaddings`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -185,6 +187,8 @@ def mirror_pad_grad(
     than what comes out has room for, and at most 5 dimensions are possible.
 
     Gradient: registered.
+
+    `Tpaddings`: int32 or int64.
 
     `MirrorPadGrad.create` in the current scope.
 

@@ -120,12 +120,12 @@ class OneHot(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             axis: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(axis=axis)
 
         def with_axis(self, axis: int) -> Self:
@@ -160,6 +160,8 @@ class OneHot(TensorOp[T]):
         numbers themselves.
 
         Gradient: declared not differentiable.
+
+        `TI`: uint8, int8, int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -276,6 +278,8 @@ def one_hot(
     themselves.
 
     Gradient: declared not differentiable.
+
+    `TI`: uint8, int8, int32 or int64.
 
     `OneHot.create` in the current scope, with OneHot.Options as keywords.
 

@@ -89,6 +89,9 @@ class OnesLike(TensorOp[T]):
 
         Gradient: declared not differentiable.
 
+        `T`: bfloat16, float16, float32, float64, int8, uint8, int16, uint16, int32,
+        uint32, int64, uint64, complex64, complex128 or bool.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -130,6 +133,9 @@ def ones_like(
     from sizes, ZerosLike one of zeros.
 
     Gradient: declared not differentiable.
+
+    `T`: bfloat16, float16, float32, float64, int8, uint8, int16, uint16, int32, uint32,
+    int64, uint64, complex64, complex128 or bool.
 
     `OnesLike.create` in the current scope.
 

@@ -96,12 +96,12 @@ class Pack(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             axis: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(axis=axis)
 
         def with_axis(self, axis: int) -> Self:
@@ -130,6 +130,8 @@ class Pack(TensorOp[T]):
         tf.stack calls this op.
 
         Gradient: registered.
+
+        `N`: at least 1.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -200,6 +202,8 @@ def pack(
     calls this op.
 
     Gradient: registered.
+
+    `N`: at least 1.
 
     `Pack.create` in the current scope, with Pack.Options as keywords.
 

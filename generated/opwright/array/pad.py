@@ -115,6 +115,8 @@ class Pad(TensorOp[T]):
 
         Gradient: registered.
 
+        `Tpaddings`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -187,6 +189,8 @@ def pad(
     the padding of a convolution needs none of them.
 
     Gradient: registered.
+
+    `Tpaddings`: int32 or int64.
 
     `Pad.create` in the current scope.
 

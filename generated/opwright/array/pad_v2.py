@@ -118,6 +118,8 @@ class PadV2(TensorOp[T]):
 
         Gradient: registered.
 
+        `Tpaddings`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -198,6 +200,8 @@ def pad_v2(
     MirrorPad the tensor's own elements.
 
     Gradient: registered.
+
+    `Tpaddings`: int32 or int64.
 
     `PadV2.create` in the current scope.
 

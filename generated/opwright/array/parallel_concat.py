@@ -116,6 +116,8 @@ class ParallelConcat(TensorOp[T]):
 
         Gradient: none registered.
 
+        `N`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -191,6 +193,8 @@ def parallel_concat(
     is refused. There is no gradient: ConcatV2 has one.
 
     Gradient: none registered.
+
+    `N`: at least 1.
 
     `ParallelConcat.create` in the current scope.
 

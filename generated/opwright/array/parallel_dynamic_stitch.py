@@ -118,6 +118,8 @@ class ParallelDynamicStitch(TensorOp[T]):
 
         Gradient: registered.
 
+        `N`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -196,6 +198,8 @@ def parallel_dynamic_stitch(
     range is refused.
 
     Gradient: registered.
+
+    `N`: at least 1.
 
     `ParallelDynamicStitch.create` in the current scope.
 

@@ -91,12 +91,12 @@ class Placeholder(TensorOp[Dtype]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             shape: ShapeLike = default(None),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(shape=shape)
 
         def with_shape(self, shape: ShapeLike) -> Self:

@@ -88,12 +88,12 @@ class PreventGradient(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             message: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(message=message)
 
         def with_message(self, message: StringLike) -> Self:

@@ -114,6 +114,8 @@ class Reshape(TensorOp[T]):
 
         Gradient: registered.
 
+        `Tshape`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -186,6 +188,8 @@ def reshape(
     add and take away axes of size 1.
 
     Gradient: registered.
+
+    `Tshape`: int32 or int64.
 
     `Reshape.create` in the current scope.
 

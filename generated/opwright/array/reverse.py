@@ -99,6 +99,9 @@ class Reverse(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: uint8, int8, uint16, int16, uint32, int32, uint64, int64, bool, bfloat16,
+        float16, float32, float64, complex64, complex128 or string.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -149,6 +152,9 @@ def reverse(
     dimensions are refused.
 
     Gradient: registered.
+
+    `T`: uint8, int8, uint16, int16, uint32, int32, uint64, int64, bool, bfloat16,
+    float16, float32, float64, complex64, complex128 or string.
 
     `Reverse.create` in the current scope.
 

@@ -104,12 +104,12 @@ class ReverseSequence(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             batch_dim: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(batch_dim=batch_dim)
 
         def with_batch_dim(self, batch_dim: int) -> Self:
@@ -143,6 +143,8 @@ class ReverseSequence(TensorOp[T]):
         whole axes.
 
         Gradient: registered.
+
+        `Tlen`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -233,6 +235,8 @@ def reverse_sequence(
     is, are refused, and so are more than 5 dimensions. ReverseV2 reverses whole axes.
 
     Gradient: registered.
+
+    `Tlen`: int32 or int64.
 
     `ReverseSequence.create` in the current scope, with ReverseSequence.Options as
     keywords.

@@ -116,6 +116,11 @@ class ReverseV2(TensorOp[T]):
 
         Gradient: registered.
 
+        `Tidx`: int32 or int64.
+
+        `T`: uint8, int8, uint16, int16, int32, uint32, int64, uint64, bool, bfloat16,
+        float16, float32, float64, complex64, complex128 or string.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -178,6 +183,11 @@ def reverse_v2(
     row, Roll shifts around.
 
     Gradient: registered.
+
+    `Tidx`: int32 or int64.
+
+    `T`: uint8, int8, uint16, int16, int32, uint32, int64, uint64, bool, bfloat16,
+    float16, float32, float64, complex64, complex128 or string.
 
     `ReverseV2.create` in the current scope.
 

@@ -121,6 +121,10 @@ class Roll(TensorOp[T]):
 
         Gradient: registered.
 
+        `Tshift`: int32 or int64.
+
+        `Taxis`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -191,6 +195,10 @@ def roll(
     that are not in `axis` stay as they are; in signal processing, FFTs are centered so.
 
     Gradient: registered.
+
+    `Tshift`: int32 or int64.
+
+    `Taxis`: int32 or int64.
 
     `Roll.create` in the current scope.
 

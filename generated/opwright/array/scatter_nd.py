@@ -121,12 +121,12 @@ class ScatterNd(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             bad_indices_policy: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(bad_indices_policy=bad_indices_policy)
 
         def with_bad_indices_policy(self, bad_indices_policy: StringLike) -> Self:
@@ -163,6 +163,8 @@ class ScatterNd(TensorOp[T]):
         index a row.
 
         Gradient: registered.
+
+        `Tindices`: int16, int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -268,6 +270,8 @@ def scatter_nd(
     there already, TensorScatterUpdate replaces; UnsortedSegmentSum has one index a row.
 
     Gradient: registered.
+
+    `Tindices`: int16, int32 or int64.
 
     `ScatterNd.create` in the current scope, with ScatterNd.Options as keywords.
 

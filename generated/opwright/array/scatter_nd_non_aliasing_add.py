@@ -111,12 +111,12 @@ class ScatterNdNonAliasingAdd(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             bad_indices_policy: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(bad_indices_policy=bad_indices_policy)
 
         def with_bad_indices_policy(self, bad_indices_policy: StringLike) -> Self:
@@ -147,6 +147,12 @@ class ScatterNdNonAliasingAdd(TensorOp[T]):
         index out of range is refused on the CPU; k is from 1 to 7.
 
         Gradient: registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32,
+        uint64 or bool.
+
+        `Tindices`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -243,6 +249,12 @@ def scatter_nd_non_aliasing_add(
     range is refused on the CPU; k is from 1 to 7.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64 or
+    bool.
+
+    `Tindices`: int32 or int64.
 
     `ScatterNdNonAliasingAdd.create` in the current scope, with
     ScatterNdNonAliasingAdd.Options as keywords.

@@ -119,6 +119,8 @@ class ShapeN(Op, Generic[OutType]):
 
         Gradient: declared not differentiable.
 
+        `N`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -196,6 +198,8 @@ def shape_n(
     int64.
 
     Gradient: declared not differentiable.
+
+    `N`: at least 1.
 
     `ShapeN.create` in the current scope.
 

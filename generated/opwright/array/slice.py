@@ -116,6 +116,8 @@ class Slice(TensorOp[T]):
 
         Gradient: registered.
 
+        `Index`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -180,6 +182,8 @@ def slice(
     taken.
 
     Gradient: registered.
+
+    `Index`: int32 or int64.
 
     `Slice.create` in the current scope.
 

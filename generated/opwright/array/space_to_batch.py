@@ -125,6 +125,8 @@ class SpaceToBatch(TensorOp[T]):
 
         Gradient: registered.
 
+        `Tpaddings`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -216,6 +218,8 @@ def space_to_batch(
     channels of the pixels instead.
 
     Gradient: registered.
+
+    `Tpaddings`: int32 or int64.
 
     `SpaceToBatch.create` in the current scope.
 

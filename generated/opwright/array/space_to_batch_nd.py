@@ -134,6 +134,10 @@ class SpaceToBatchND(TensorOp[T]):
 
         Gradient: registered.
 
+        `Tblock_shape`: int32 or int64.
+
+        `Tpaddings`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -230,6 +234,10 @@ def space_to_batch_nd(
     dilated by the block sizes. SpaceToDepth makes channels of blocks instead.
 
     Gradient: registered.
+
+    `Tblock_shape`: int32 or int64.
+
+    `Tpaddings`: int32 or int64.
 
     `SpaceToBatchND.create` in the current scope.
 

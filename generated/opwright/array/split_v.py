@@ -110,6 +110,8 @@ class SplitV(Op, Generic[T]):
 
         Gradient: registered.
 
+        `Tlen`: int8, int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -193,6 +195,8 @@ def split_v(
     may be empty. Split cuts equal parts, and ConcatV2 puts the parts together again.
 
     Gradient: registered.
+
+    `Tlen`: int8, int32 or int64.
 
     `SplitV.create` in the current scope.
 

@@ -142,7 +142,7 @@ class StridedSlice(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             begin_mask: int = default(0),
             end_mask: int = default(0),
             ellipsis_mask: int = default(0),
@@ -150,8 +150,8 @@ class StridedSlice(TensorOp[T]):
             shrink_axis_mask: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 begin_mask=begin_mask,
                 end_mask=end_mask,
@@ -210,6 +210,8 @@ class StridedSlice(TensorOp[T]):
         this op takes them, and ResourceStridedSliceAssign does so in a variable.
 
         Gradient: registered.
+
+        `Index`: int16, int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -336,6 +338,8 @@ def strided_slice(
     op takes them, and ResourceStridedSliceAssign does so in a variable.
 
     Gradient: registered.
+
+    `Index`: int16, int32 or int64.
 
     `StridedSlice.create` in the current scope, with StridedSlice.Options as keywords.
 

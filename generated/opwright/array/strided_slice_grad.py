@@ -137,7 +137,7 @@ class StridedSliceGrad(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             begin_mask: int = default(0),
             end_mask: int = default(0),
             ellipsis_mask: int = default(0),
@@ -145,8 +145,8 @@ class StridedSliceGrad(TensorOp[T]):
             shrink_axis_mask: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 begin_mask=begin_mask,
                 end_mask=end_mask,
@@ -197,6 +197,8 @@ class StridedSliceGrad(TensorOp[T]):
         StridedSlice again.
 
         Gradient: registered.
+
+        `Index`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -330,6 +332,8 @@ def strided_slice_grad(
     StridedSlice again.
 
     Gradient: registered.
+
+    `Index`: int32 or int64.
 
     `StridedSliceGrad.create` in the current scope, with StridedSliceGrad.Options as
     keywords.

@@ -113,12 +113,12 @@ class TensorScatterMax(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             bad_indices_policy: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(bad_indices_policy=bad_indices_policy)
 
         def with_bad_indices_policy(self, bad_indices_policy: StringLike) -> Self:
@@ -156,6 +156,8 @@ class TensorScatterMax(TensorOp[T]):
         changes a variable.
 
         Gradient: registered.
+
+        `Tindices`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -258,6 +260,8 @@ def tensor_scatter_max(
     changes a variable.
 
     Gradient: registered.
+
+    `Tindices`: int32 or int64.
 
     `TensorScatterMax.create` in the current scope, with TensorScatterMax.Options as
     keywords.

@@ -112,12 +112,12 @@ class TensorScatterSub(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             bad_indices_policy: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(bad_indices_policy=bad_indices_policy)
 
         def with_bad_indices_policy(self, bad_indices_policy: StringLike) -> Self:
@@ -153,6 +153,8 @@ class TensorScatterSub(TensorOp[T]):
         ResourceScatterNdSub changes a variable.
 
         Gradient: registered.
+
+        `Tindices`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -254,6 +256,8 @@ def tensor_scatter_sub(
     ResourceScatterNdSub changes a variable.
 
     Gradient: registered.
+
+    `Tindices`: int32 or int64.
 
     `TensorScatterSub.create` in the current scope, with TensorScatterSub.Options as
     keywords.

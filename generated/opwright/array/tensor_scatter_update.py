@@ -116,12 +116,12 @@ class TensorScatterUpdate(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             bad_indices_policy: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(bad_indices_policy=bad_indices_policy)
 
         def with_bad_indices_policy(self, bad_indices_policy: StringLike) -> Self:
@@ -158,6 +158,8 @@ class TensorScatterUpdate(TensorOp[T]):
         what a slice selects.
 
         Gradient: registered.
+
+        `Tindices`: int16, int32, int64 or uint16.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -261,6 +263,8 @@ def tensor_scatter_update(
     slice selects.
 
     Gradient: registered.
+
+    `Tindices`: int16, int32, int64 or uint16.
 
     `TensorScatterUpdate.create` in the current scope, with TensorScatterUpdate.Options
     as keywords.

@@ -138,7 +138,7 @@ class TensorStridedSliceUpdate(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             begin_mask: int = default(0),
             end_mask: int = default(0),
             ellipsis_mask: int = default(0),
@@ -146,8 +146,8 @@ class TensorStridedSliceUpdate(TensorOp[T]):
             shrink_axis_mask: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 begin_mask=begin_mask,
                 end_mask=end_mask,
@@ -200,6 +200,8 @@ class TensorStridedSliceUpdate(TensorOp[T]):
         ResourceStridedSliceAssign changes a variable.
 
         Gradient: registered.
+
+        `Index`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -328,6 +330,8 @@ def tensor_strided_slice_update(
     changes a variable.
 
     Gradient: registered.
+
+    `Index`: int32 or int64.
 
     `TensorStridedSliceUpdate.create` in the current scope, with
     TensorStridedSliceUpdate.Options as keywords.

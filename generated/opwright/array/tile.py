@@ -113,6 +113,8 @@ class Tile(TensorOp[T]):
 
         Gradient: registered.
 
+        `Tmultiples`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -182,6 +184,8 @@ def tile(
     size 1, and adds axes; ops that work element by element broadcast without either.
 
     Gradient: registered.
+
+    `Tmultiples`: int32 or int64.
 
     `Tile.create` in the current scope.
 

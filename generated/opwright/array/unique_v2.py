@@ -155,6 +155,8 @@ class UniqueV2(Op, Generic[T, OutIdx]):
 
         Gradient: none registered.
 
+        `Taxis`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -260,6 +262,8 @@ def unique_v2(
     numbers, so every nan is a value of its own. UniqueWithCountsV2 counts them too.
 
     Gradient: none registered.
+
+    `Taxis`: int32 or int64.
 
     `UniqueV2.create` in the current scope.
 

@@ -163,6 +163,8 @@ class UniqueWithCountsV2(Op, Generic[T, OutIdx]):
 
         Gradient: none registered.
 
+        `Taxis`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -271,6 +273,8 @@ def unique_with_counts_v2(
     numbers, so every nan is a value of its own. UniqueV2 does without counts.
 
     Gradient: none registered.
+
+    `Taxis`: int32 or int64.
 
     `UniqueWithCountsV2.create` in the current scope.
 

@@ -84,12 +84,12 @@ class Unpack(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             axis: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(axis=axis)
 
         def with_axis(self, axis: int) -> Self:

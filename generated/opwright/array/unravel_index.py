@@ -106,6 +106,8 @@ class UnravelIndex(TensorOp[Tidx]):
 
         Gradient: none registered.
 
+        `Tidx`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -168,6 +170,8 @@ def unravel_index(
     nonsense. Sizes of 0 are refused.
 
     Gradient: none registered.
+
+    `Tidx`: int32 or int64.
 
     `UnravelIndex.create` in the current scope.
 

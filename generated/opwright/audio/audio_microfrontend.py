@@ -193,7 +193,7 @@ class AudioMicrofrontend(TensorOp[OutType]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             sample_rate: int = default(16000),
             window_size: int = default(25),
             window_step: int = default(10),
@@ -217,8 +217,8 @@ class AudioMicrofrontend(TensorOp[OutType]):
             out_scale: int = default(1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 sample_rate=sample_rate,
                 window_size=window_size,

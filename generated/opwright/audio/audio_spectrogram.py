@@ -95,12 +95,12 @@ class AudioSpectrogram(TensorOp[TFloat32]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             magnitude_squared: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(magnitude_squared=magnitude_squared)
 
         def with_magnitude_squared(self, magnitude_squared: bool) -> Self:

@@ -104,13 +104,13 @@ class DecodeWav(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             desired_channels: int = default(-1),
             desired_samples: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 desired_channels=desired_channels, desired_samples=desired_samples
             )

@@ -106,15 +106,15 @@ class Mfcc(TensorOp[TFloat32]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             upper_frequency_limit: float = default(4000.0),
             lower_frequency_limit: float = default(20.0),
             filterbank_channel_count: int = default(40),
             dct_coefficient_count: int = default(13),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 upper_frequency_limit=upper_frequency_limit,
                 lower_frequency_limit=lower_frequency_limit,

@@ -102,6 +102,8 @@ class BitwiseAnd(TensorOp[T]):
 
         Commutative. Gradient: declared not differentiable.
 
+        `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -156,6 +158,8 @@ def bitwise_and(
     LogicalAnd is for truth values.
 
     Commutative. Gradient: declared not differentiable.
+
+    `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
 
     `BitwiseAnd.create` in the current scope.
 

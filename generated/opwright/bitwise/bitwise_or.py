@@ -100,6 +100,8 @@ class BitwiseOr(TensorOp[T]):
 
         Commutative. Gradient: declared not differentiable.
 
+        `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -153,6 +155,8 @@ def bitwise_or(
     LogicalOr is for truth values.
 
     Commutative. Gradient: declared not differentiable.
+
+    `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
 
     `BitwiseOr.create` in the current scope.
 

@@ -103,6 +103,8 @@ class BitwiseXor(TensorOp[T]):
 
         Commutative. Gradient: declared not differentiable.
 
+        `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -157,6 +159,8 @@ def bitwise_xor(
     NotEqual is it for truth values.
 
     Commutative. Gradient: declared not differentiable.
+
+    `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
 
     `BitwiseXor.create` in the current scope.
 

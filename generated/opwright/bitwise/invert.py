@@ -87,6 +87,8 @@ class Invert(TensorOp[T]):
 
         Gradient: declared not differentiable.
 
+        `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -132,6 +134,8 @@ def invert(
     orders.
 
     Gradient: declared not differentiable.
+
+    `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
 
     `Invert.create` in the current scope.
 

@@ -107,6 +107,8 @@ class LeftShift(TensorOp[T]):
 
         Gradient: declared not differentiable.
 
+        `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -163,6 +165,8 @@ def left_shift(
     broadcast: sizes have to be equal, or 1, counted from the last axis.
 
     Gradient: declared not differentiable.
+
+    `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
 
     `LeftShift.create` in the current scope.
 

@@ -108,6 +108,8 @@ class RightShift(TensorOp[T]):
 
         Gradient: declared not differentiable.
 
+        `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -165,6 +167,8 @@ def right_shift(
     be equal, or 1, counted from the last axis.
 
     Gradient: declared not differentiable.
+
+    `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
 
     `RightShift.create` in the current scope.
 

@@ -125,14 +125,14 @@ class CollectiveAllToAllV2(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             communication_hint: StringLike = default("auto"),
             timeout_seconds: float = default(0.0),
             is_stateless: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 communication_hint=communication_hint,
                 timeout_seconds=timeout_seconds,
@@ -181,6 +181,8 @@ class CollectiveAllToAllV2(TensorOp[T]):
         CollectiveAllToAllV3 takes a communicator for the keys; AllToAll is for TPUs.
 
         Stateful. Communicates with other devices. Gradient: none registered.
+
+        `T`: bfloat16, float32, float16, float64, int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -309,6 +311,8 @@ def collective_all_to_all_v2(
     CollectiveAllToAllV3 takes a communicator for the keys; AllToAll is for TPUs.
 
     Stateful. Communicates with other devices. Gradient: none registered.
+
+    `T`: bfloat16, float32, float16, float64, int32 or int64.
 
     `CollectiveAllToAllV2.create` in the current scope, with
     CollectiveAllToAllV2.Options as keywords.

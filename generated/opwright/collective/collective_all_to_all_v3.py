@@ -102,12 +102,12 @@ class CollectiveAllToAllV3(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             timeout_seconds: float = default(0.0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(timeout_seconds=timeout_seconds)
 
         def with_timeout_seconds(self, timeout_seconds: float) -> Self:
@@ -136,6 +136,8 @@ class CollectiveAllToAllV3(TensorOp[T]):
         empty. CollectiveAllToAllV2 takes keys instead of a communicator.
 
         Stateful. Communicates with other devices. Gradient: none registered.
+
+        `T`: bfloat16, float32, float16, float64, int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -225,6 +227,8 @@ def collective_all_to_all_v3(
     empty. CollectiveAllToAllV2 takes keys instead of a communicator.
 
     Stateful. Communicates with other devices. Gradient: none registered.
+
+    `T`: bfloat16, float32, float16, float64, int32 or int64.
 
     `CollectiveAllToAllV3.create` in the current scope, with
     CollectiveAllToAllV3.Options as keywords.

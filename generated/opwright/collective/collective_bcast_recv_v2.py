@@ -120,13 +120,13 @@ class CollectiveBcastRecvV2(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             communication_hint: StringLike = default("auto"),
             timeout_seconds: float = default(0.0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 communication_hint=communication_hint, timeout_seconds=timeout_seconds
             )
@@ -164,6 +164,8 @@ class CollectiveBcastRecvV2(TensorOp[T]):
         anew.
 
         Stateful. Communicates with other devices. Gradient: none registered.
+
+        `Tshape`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -287,6 +289,8 @@ def collective_bcast_recv_v2(
     program fail, those of other groups too, until it is started anew.
 
     Stateful. Communicates with other devices. Gradient: none registered.
+
+    `Tshape`: int32 or int64.
 
     `CollectiveBcastRecvV2.create` in the current scope, with
     CollectiveBcastRecvV2.Options as keywords.

@@ -114,13 +114,13 @@ class CollectiveBcastSend(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             communication_hint: StringLike = default("auto"),
             timeout_seconds: float = default(0.0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 communication_hint=communication_hint, timeout_seconds=timeout_seconds
             )
@@ -161,6 +161,8 @@ class CollectiveBcastSend(TensorOp[T]):
         takes them as inputs.
 
         Stateful. Communicates with other devices. Gradient: none registered.
+
+        `T`: bool, float32, float16, float64, int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -264,6 +266,8 @@ def collective_bcast_send(
     them as inputs.
 
     Stateful. Communicates with other devices. Gradient: none registered.
+
+    `T`: bool, float32, float16, float64, int32 or int64.
 
     `CollectiveBcastSend.create` in the current scope, with CollectiveBcastSend.Options
     as keywords.

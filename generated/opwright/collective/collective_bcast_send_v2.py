@@ -113,13 +113,13 @@ class CollectiveBcastSendV2(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             communication_hint: StringLike = default("auto"),
             timeout_seconds: float = default(0.0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 communication_hint=communication_hint, timeout_seconds=timeout_seconds
             )
@@ -157,6 +157,8 @@ class CollectiveBcastSendV2(TensorOp[T]):
         anew.
 
         Stateful. Communicates with other devices. Gradient: none registered.
+
+        `T`: bool, float32, float16, float64, int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -267,6 +269,8 @@ def collective_bcast_send_v2(
     program fail, those of other groups too, until it is started anew.
 
     Stateful. Communicates with other devices. Gradient: none registered.
+
+    `T`: bool, float32, float16, float64, int32 or int64.
 
     `CollectiveBcastSendV2.create` in the current scope, with
     CollectiveBcastSendV2.Options as keywords.

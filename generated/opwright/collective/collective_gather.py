@@ -109,13 +109,13 @@ class CollectiveGather(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             communication_hint: StringLike = default("auto"),
             timeout_seconds: float = default(0.0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 communication_hint=communication_hint, timeout_seconds=timeout_seconds
             )
@@ -156,6 +156,8 @@ class CollectiveGather(TensorOp[T]):
         takes them as inputs.
 
         Stateful. Communicates with other devices. Gradient: none registered.
+
+        `T`: float32, float16, float64, int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -260,6 +262,8 @@ def collective_gather(
     them as inputs.
 
     Stateful. Communicates with other devices. Gradient: none registered.
+
+    `T`: float32, float16, float64, int32 or int64.
 
     `CollectiveGather.create` in the current scope, with CollectiveGather.Options as
     keywords.

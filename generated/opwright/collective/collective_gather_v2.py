@@ -124,14 +124,14 @@ class CollectiveGatherV2(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             communication_hint: StringLike = default("auto"),
             timeout_seconds: float = default(0.0),
             is_stateless: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 communication_hint=communication_hint,
                 timeout_seconds=timeout_seconds,
@@ -178,6 +178,8 @@ class CollectiveGatherV2(TensorOp[T]):
         each member only its part.
 
         Stateful. Communicates with other devices. Gradient: none registered.
+
+        `T`: float32, float16, float64, int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -303,6 +305,8 @@ def collective_gather_v2(
     member only its part.
 
     Stateful. Communicates with other devices. Gradient: none registered.
+
+    `T`: float32, float16, float64, int32 or int64.
 
     `CollectiveGatherV2.create` in the current scope, with CollectiveGatherV2.Options as
     keywords.

@@ -93,13 +93,13 @@ class CollectiveInitializeCommunicator(TensorOp[TResource]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             communication_hint: StringLike = default("auto"),
             timeout_seconds: float = default(0.0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 communication_hint=communication_hint, timeout_seconds=timeout_seconds
             )

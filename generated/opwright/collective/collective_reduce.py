@@ -116,14 +116,14 @@ class CollectiveReduce(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             wait_for: Sequence[int] = default(()),
             communication_hint: StringLike = default("auto"),
             timeout_seconds: float = default(0.0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 wait_for=wait_for,
                 communication_hint=communication_hint,
@@ -172,6 +172,8 @@ class CollectiveReduce(TensorOp[T]):
         takes them as inputs.
 
         Stateful. Communicates with other devices. Gradient: none registered.
+
+        `T`: bfloat16, float32, float16, float64, int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -298,6 +300,8 @@ def collective_reduce(
     them as inputs.
 
     Stateful. Communicates with other devices. Gradient: none registered.
+
+    `T`: bfloat16, float32, float16, float64, int32 or int64.
 
     `CollectiveReduce.create` in the current scope, with CollectiveReduce.Options as
     keywords.

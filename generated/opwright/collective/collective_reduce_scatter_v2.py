@@ -135,15 +135,15 @@ class CollectiveReduceScatterV2(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             communication_hint: StringLike = default("auto"),
             timeout_seconds: float = default(0.0),
             is_stateless: bool = default(False),
             max_subdivs_per_device: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 communication_hint=communication_hint,
                 timeout_seconds=timeout_seconds,
@@ -193,6 +193,8 @@ class CollectiveReduceScatterV2(TensorOp[T]):
         CollectiveReduceV2, and CollectiveGatherV2 to bring the parts together again.
 
         Stateful. Communicates with other devices. Gradient: none registered.
+
+        `T`: bfloat16, float32, float16, float64, int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -336,6 +338,8 @@ def collective_reduce_scatter_v2(
     and CollectiveGatherV2 to bring the parts together again.
 
     Stateful. Communicates with other devices. Gradient: none registered.
+
+    `T`: bfloat16, float32, float16, float64, int32 or int64.
 
     `CollectiveReduceScatterV2.create` in the current scope, with
     CollectiveReduceScatterV2.Options as keywords.

@@ -136,15 +136,15 @@ class CollectiveReduceV2(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             communication_hint: StringLike = default("auto"),
             timeout_seconds: float = default(0.0),
             is_stateless: bool = default(False),
             max_subdivs_per_device: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 communication_hint=communication_hint,
                 timeout_seconds=timeout_seconds,
@@ -198,6 +198,8 @@ class CollectiveReduceV2(TensorOp[T]):
         within programs that XLA compiled XlaAllReduce does the same.
 
         Stateful. Communicates with other devices. Gradient: none registered.
+
+        `T`: bfloat16, float32, float16, float64, int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -344,6 +346,8 @@ def collective_reduce_v2(
     programs that XLA compiled XlaAllReduce does the same.
 
     Stateful. Communicates with other devices. Gradient: none registered.
+
+    `T`: bfloat16, float32, float16, float64, int32 or int64.
 
     `CollectiveReduceV2.create` in the current scope, with CollectiveReduceV2.Options as
     keywords.

@@ -103,12 +103,12 @@ class CollectiveReduceV3(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             timeout_seconds: float = default(0.0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(timeout_seconds=timeout_seconds)
 
         def with_timeout_seconds(self, timeout_seconds: float) -> Self:
@@ -138,6 +138,8 @@ class CollectiveReduceV3(TensorOp[T]):
         empty. CollectiveReduceV2 takes keys instead of a communicator.
 
         Stateful. Communicates with other devices. Gradient: none registered.
+
+        `T`: bfloat16, float32, float16, float64, int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -232,6 +234,8 @@ def collective_reduce_v3(
     empty. CollectiveReduceV2 takes keys instead of a communicator.
 
     Stateful. Communicates with other devices. Gradient: none registered.
+
+    `T`: bfloat16, float32, float16, float64, int32 or int64.
 
     `CollectiveReduceV3.create` in the current scope, with CollectiveReduceV3.Options as
     keywords.

@@ -100,6 +100,8 @@ class NcclAllReduce(TensorOp[T]):
 
         Stateful. Gradient: registered.
 
+        `T`: float16, float32, float64, int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -171,6 +173,8 @@ def nccl_all_reduce(
     host, all in one graph; CollectiveReduceV2 and its relatives have taken its place.
 
     Stateful. Gradient: registered.
+
+    `T`: float16, float32, float64, int32 or int64.
 
     `NcclAllReduce.create` in the current scope.
 

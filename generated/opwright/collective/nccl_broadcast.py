@@ -97,6 +97,8 @@ class NcclBroadcast(TensorOp[T]):
 
         Stateful. Gradient: registered.
 
+        `T`: float16, float32, float64, int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -150,6 +152,8 @@ def nccl_broadcast(
     CollectiveReduceV2 and its relatives have taken its place.
 
     Stateful. Gradient: registered.
+
+    `T`: float16, float32, float64, int32 or int64.
 
     `NcclBroadcast.create` in the current scope.
 

@@ -101,6 +101,10 @@ class NcclReduce(TensorOp[T]):
 
         Stateful. Gradient: registered.
 
+        `T`: float16, float32, float64, int32 or int64.
+
+        `num_devices`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -154,6 +158,10 @@ def nccl_reduce(
     graph; CollectiveReduceV2 and its relatives have taken its place.
 
     Stateful. Gradient: registered.
+
+    `T`: float16, float32, float64, int32 or int64.
+
+    `num_devices`: at least 1.
 
     `NcclReduce.create` in the current scope.
 

@@ -69,13 +69,13 @@ class Abort(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             error_msg: StringLike = default(""),
             exit_without_error: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(error_msg=error_msg, exit_without_error=exit_without_error)
 
         def with_error_msg(self, error_msg: StringLike) -> Self:

@@ -117,6 +117,8 @@ class Merge(Op, Generic[T]):
 
         Gradient: registered.
 
+        `N`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -174,6 +176,8 @@ def merge(
     there.
 
     Gradient: registered.
+
+    `N`: at least 1.
 
     `Merge.create` in the current scope.
 

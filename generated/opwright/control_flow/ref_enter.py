@@ -95,13 +95,13 @@ class RefEnter(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             is_constant: bool = default(False),
             parallel_iterations: int = default(10),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(is_constant=is_constant, parallel_iterations=parallel_iterations)
 
         def with_is_constant(self, is_constant: bool) -> Self:

@@ -107,6 +107,8 @@ class RefMerge(Op, Generic[T]):
 
         Gradient: registered.
 
+        `N`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -158,6 +160,8 @@ def ref_merge(
     variables need none of this.
 
     Gradient: registered.
+
+    `N`: at least 1.
 
     `RefMerge.create` in the current scope.
 

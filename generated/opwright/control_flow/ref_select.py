@@ -101,6 +101,8 @@ class RefSelect(TensorOp[T]):
 
         Gradient: none registered.
 
+        `N`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -159,6 +161,8 @@ def ref_select(
     this: Case chooses between their handles.
 
     Gradient: none registered.
+
+    `N`: at least 1.
 
     `RefSelect.create` in the current scope.
 

@@ -106,13 +106,13 @@ class While(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             output_shapes: Sequence[ShapeLike] = default(()),
             parallel_iterations: int = default(10),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 output_shapes=output_shapes, parallel_iterations=parallel_iterations
             )

@@ -119,13 +119,13 @@ class AutoShardDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             auto_shard_policy: int = default(0),
             num_replicas: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(auto_shard_policy=auto_shard_policy, num_replicas=num_replicas)
 
         def with_auto_shard_policy(self, auto_shard_policy: int) -> Self:

@@ -112,13 +112,13 @@ class BatchDatasetV2(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             parallel_copy: bool = default(False),
             metadata: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(parallel_copy=parallel_copy, metadata=metadata)
 
         def with_parallel_copy(self, parallel_copy: bool) -> Self:

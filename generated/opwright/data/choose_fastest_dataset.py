@@ -111,6 +111,8 @@ class ChooseFastestDataset(TensorOp[TVariant]):
 
         Gradient: none registered.
 
+        `N`: at least 2.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -191,6 +193,8 @@ def choose_fastest_dataset(
     ChooseFastestBranchDataset does it for functions of one input.
 
     Gradient: none registered.
+
+    `N`: at least 2.
 
     `ChooseFastestDataset.create` in the current scope.
 

@@ -85,6 +85,8 @@ class CompressElement(TensorOp[TVariant]):
 
         Gradient: none registered.
 
+        `input_types`: at least 1 value.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -134,6 +136,8 @@ def compress_element(
     out. tf.io's ops are for compressed files.
 
     Gradient: none registered.
+
+    `input_types`: at least 1 value.
 
     `CompressElement.create` in the current scope.
 

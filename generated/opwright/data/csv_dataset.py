@@ -127,6 +127,8 @@ class CSVDataset(TensorOp[TVariant]):
 
         Stateful. Gradient: none registered.
 
+        `output_types`: float32, float64, int32, int64 or string, at least 1 value.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -249,6 +251,8 @@ def csv_dataset(
     row, with a scalar for each column of `select_cols`, of the dtype of its default.
 
     Stateful. Gradient: none registered.
+
+    `output_types`: float32, float64, int32, int64 or string, at least 1 value.
 
     `CSVDataset.create` in the current scope.
 

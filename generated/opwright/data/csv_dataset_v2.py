@@ -145,6 +145,8 @@ class CSVDatasetV2(TensorOp[TVariant]):
 
         Stateful. Gradient: none registered.
 
+        `output_types`: float32, float64, int32, int64 or string, at least 1 value.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -286,6 +288,8 @@ def csv_dataset_v2(
     buffer of 0 bytes. DecodeCSV takes strings apart that come from elsewhere.
 
     Stateful. Gradient: none registered.
+
+    `output_types`: float32, float64, int32, int64 or string, at least 1 value.
 
     `CSVDatasetV2.create` in the current scope.
 

@@ -137,15 +137,15 @@ class DataServiceDatasetV2(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             task_refresh_interval_hint_ms: int = default(-1),
             data_transfer_protocol: StringLike = default(""),
             target_workers: StringLike = default("AUTO"),
             cross_trainer_cache_options: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 task_refresh_interval_hint_ms=task_refresh_interval_hint_ms,
                 data_transfer_protocol=data_transfer_protocol,

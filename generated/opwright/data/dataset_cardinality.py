@@ -79,12 +79,12 @@ class DatasetCardinality(TensorOp[TInt64]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             cardinality_options: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(cardinality_options=cardinality_options)
 
         def with_cardinality_options(self, cardinality_options: StringLike) -> Self:

@@ -91,14 +91,14 @@ class DatasetToGraph(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             stateful_whitelist: Sequence[StringLike] = default(()),
             allow_stateful: bool = default(False),
             strip_device_assignment: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 stateful_whitelist=stateful_whitelist,
                 allow_stateful=allow_stateful,

@@ -91,13 +91,13 @@ class DatasetToGraphV2(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             external_state_policy: int = default(0),
             strip_device_assignment: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 external_state_policy=external_state_policy,
                 strip_device_assignment=strip_device_assignment,

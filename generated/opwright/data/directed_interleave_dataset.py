@@ -105,12 +105,12 @@ class DirectedInterleaveDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             stop_on_empty_dataset: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(stop_on_empty_dataset=stop_on_empty_dataset)
 
         def with_stop_on_empty_dataset(self, stop_on_empty_dataset: bool) -> Self:
@@ -141,6 +141,8 @@ class DirectedInterleaveDataset(TensorOp[TVariant]):
         ConcatenateDataset reads one after the other, ZipDataset all at once.
 
         Gradient: none registered.
+
+        `N`: at least 1.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -234,6 +236,8 @@ def directed_interleave_dataset(
     ConcatenateDataset reads one after the other, ZipDataset all at once.
 
     Gradient: none registered.
+
+    `N`: at least 1.
 
     `DirectedInterleaveDataset.create` in the current scope, with
     DirectedInterleaveDataset.Options as keywords.

@@ -95,12 +95,12 @@ class FinalizeDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             has_captured_ref: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(has_captured_ref=has_captured_ref)
 
         def with_has_captured_ref(self, has_captured_ref: bool) -> Self:

@@ -98,13 +98,13 @@ class IteratorFromStringHandle(TensorOp[TResource]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             output_types: Sequence[AnyDTypeLike] = default(()),
             output_shapes: Sequence[ShapeLike] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(output_types=output_types, output_shapes=output_shapes)
 
         def with_output_types(self, output_types: Sequence[AnyDTypeLike]) -> Self:

@@ -100,12 +100,12 @@ class ListDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             metadata: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -136,6 +136,8 @@ class ListDataset(TensorOp[TVariant]):
         `output_types` says fails when the iterator gets there.
 
         Stateful. Gradient: none registered.
+
+        `Tinput_types`: at least 1 value.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -223,6 +225,8 @@ def list_dataset(
     `output_types` says fails when the iterator gets there.
 
     Stateful. Gradient: none registered.
+
+    `Tinput_types`: at least 1 value.
 
     `ListDataset.create` in the current scope, with ListDataset.Options as keywords.
 

@@ -123,13 +123,13 @@ class MapAndBatchDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             preserve_cardinality: bool = default(False),
             metadata: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(preserve_cardinality=preserve_cardinality, metadata=metadata)
 
         def with_preserve_cardinality(self, preserve_cardinality: bool) -> Self:

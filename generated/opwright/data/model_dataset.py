@@ -100,14 +100,14 @@ class ModelDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             algorithm: int = default(0),
             cpu_budget: int = default(0),
             ram_budget: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(algorithm=algorithm, cpu_budget=cpu_budget, ram_budget=ram_budget)
 
         def with_algorithm(self, algorithm: int) -> Self:

@@ -97,12 +97,12 @@ class OptimizeDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             optimization_configs: Sequence[StringLike] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(optimization_configs=optimization_configs)
 
         def with_optimization_configs(

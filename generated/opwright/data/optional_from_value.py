@@ -85,6 +85,8 @@ class OptionalFromValue(TensorOp[TVariant]):
 
         Gradient: registered.
 
+        `Toutput_types`: at least 1 value.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -134,6 +136,8 @@ def optional_from_value(
     IteratorGetNextAsOptional gives one for each element.
 
     Gradient: registered.
+
+    `Toutput_types`: at least 1 value.
 
     `OptionalFromValue.create` in the current scope.
 

@@ -114,12 +114,12 @@ class PaddedBatchDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             metadata: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -152,6 +152,10 @@ class PaddedBatchDataset(TensorOp[TVariant]):
         tf.data.Options.
 
         Gradient: none registered.
+
+        `Toutput_types`: at least 1 value.
+
+        `N`: at least 1.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -252,6 +256,10 @@ def padded_batch_dataset(
     tf.data.Options.
 
     Gradient: none registered.
+
+    `Toutput_types`: at least 1 value.
+
+    `N`: at least 1.
 
     `PaddedBatchDataset.create` in the current scope, with PaddedBatchDataset.Options as
     keywords.

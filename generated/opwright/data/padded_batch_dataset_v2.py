@@ -127,13 +127,13 @@ class PaddedBatchDatasetV2(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             parallel_copy: bool = default(False),
             metadata: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(parallel_copy=parallel_copy, metadata=metadata)
 
         def with_parallel_copy(self, parallel_copy: bool) -> Self:
@@ -171,6 +171,10 @@ class PaddedBatchDatasetV2(TensorOp[TVariant]):
         GroupByWindowDataset.
 
         Gradient: none registered.
+
+        `Toutput_types`: at least 1 value.
+
+        `N`: at least 1.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -290,6 +294,10 @@ def padded_batch_dataset_v2(
     GroupByWindowDataset.
 
     Gradient: none registered.
+
+    `Toutput_types`: at least 1 value.
+
+    `N`: at least 1.
 
     `PaddedBatchDatasetV2.create` in the current scope, with
     PaddedBatchDatasetV2.Options as keywords.

@@ -118,14 +118,14 @@ class ParallelBatchDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             parallel_copy: bool = default(False),
             deterministic: StringLike = default("default"),
             metadata: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 parallel_copy=parallel_copy,
                 deterministic=deterministic,

@@ -118,13 +118,13 @@ class ParallelFilterDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             deterministic: StringLike = default("default"),
             metadata: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(deterministic=deterministic, metadata=metadata)
 
         def with_deterministic(self, deterministic: StringLike) -> Self:

@@ -118,13 +118,13 @@ class ParallelInterleaveDatasetV2(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             sloppy: bool = default(False),
             metadata: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(sloppy=sloppy, metadata=metadata)
 
         def with_sloppy(self, sloppy: bool) -> Self:

@@ -127,15 +127,15 @@ class ParallelMapDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_inter_op_parallelism: bool = default(True),
             sloppy: bool = default(False),
             preserve_cardinality: bool = default(False),
             metadata: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 use_inter_op_parallelism=use_inter_op_parallelism,
                 sloppy=sloppy,

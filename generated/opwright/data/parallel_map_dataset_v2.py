@@ -135,7 +135,7 @@ class ParallelMapDatasetV2(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_inter_op_parallelism: bool = default(True),
             deterministic: StringLike = default("default"),
             preserve_cardinality: bool = default(False),
@@ -143,8 +143,8 @@ class ParallelMapDatasetV2(TensorOp[TVariant]):
             metadata: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 use_inter_op_parallelism=use_inter_op_parallelism,
                 deterministic=deterministic,

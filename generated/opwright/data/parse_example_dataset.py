@@ -138,15 +138,15 @@ class ParseExampleDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             sloppy: bool = default(False),
             ragged_keys: Sequence[StringLike] = default(()),
             ragged_value_types: Sequence[AnyDTypeLike] = default(()),
             ragged_split_types: Sequence[AnyDTypeLike] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 sloppy=sloppy,
                 ragged_keys=ragged_keys,
@@ -195,6 +195,8 @@ class ParseExampleDataset(TensorOp[TVariant]):
         `deterministic`: so order cannot be left to the options of the data set.
 
         Gradient: none registered.
+
+        `Tdense`: float32, int64 or string.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -362,6 +364,8 @@ def parse_example_dataset(
     `deterministic`: so order cannot be left to the options of the data set.
 
     Gradient: none registered.
+
+    `Tdense`: float32, int64 or string.
 
     `ParseExampleDataset.create` in the current scope, with ParseExampleDataset.Options
     as keywords.

@@ -141,15 +141,15 @@ class ParseExampleDatasetV2(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             deterministic: StringLike = default("default"),
             ragged_keys: Sequence[StringLike] = default(()),
             ragged_value_types: Sequence[AnyDTypeLike] = default(()),
             ragged_split_types: Sequence[AnyDTypeLike] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 deterministic=deterministic,
                 ragged_keys=ragged_keys,
@@ -204,6 +204,8 @@ class ParseExampleDatasetV2(TensorOp[TVariant]):
         sizes are others than in `dense_shapes`, the iterator fails.
 
         Gradient: none registered.
+
+        `Tdense`: float32, int64 or string.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -377,6 +379,8 @@ def parse_example_dataset_v2(
     are others than in `dense_shapes`, the iterator fails.
 
     Gradient: none registered.
+
+    `Tdense`: float32, int64 or string.
 
     `ParseExampleDatasetV2.create` in the current scope, with
     ParseExampleDatasetV2.Options as keywords.

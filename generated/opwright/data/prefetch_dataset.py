@@ -115,15 +115,15 @@ class PrefetchDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             slack_period: int = default(0),
             legacy_autotune: bool = default(True),
             buffer_size_min: int = default(0),
             metadata: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 slack_period=slack_period,
                 legacy_autotune=legacy_autotune,

@@ -113,13 +113,13 @@ class RandomDatasetV2(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             rerandomize_each_iteration: bool = default(False),
             metadata: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 rerandomize_each_iteration=rerandomize_each_iteration, metadata=metadata
             )

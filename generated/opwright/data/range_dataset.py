@@ -111,13 +111,13 @@ class RangeDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             metadata: StringLike = default(""),
             replicate_on_split: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(metadata=metadata, replicate_on_split=replicate_on_split)
 
         def with_metadata(self, metadata: StringLike) -> Self:

@@ -100,12 +100,12 @@ class RebatchDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_fallback: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(use_fallback=use_fallback)
 
         def with_use_fallback(self, use_fallback: bool) -> Self:

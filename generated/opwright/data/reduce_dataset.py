@@ -117,13 +117,13 @@ class ReduceDataset(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_inter_op_parallelism: bool = default(True),
             metadata: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 use_inter_op_parallelism=use_inter_op_parallelism, metadata=metadata
             )
@@ -163,6 +163,8 @@ class ReduceDataset(Op):
         the way, GroupByReducerDataset a result for each of several groups.
 
         Stateful. Gradient: declared not differentiable.
+
+        `Tstate`: at least 1 value.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -271,6 +273,8 @@ def reduce_dataset(
     way, GroupByReducerDataset a result for each of several groups.
 
     Stateful. Gradient: declared not differentiable.
+
+    `Tstate`: at least 1 value.
 
     `ReduceDataset.create` in the current scope, with ReduceDataset.Options as keywords.
 

@@ -102,13 +102,13 @@ class RegisterDataset(TensorOp[TInt64]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             element_spec: StringLike = default(""),
             metadata: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(element_spec=element_spec, metadata=metadata)
 
         def with_element_spec(self, element_spec: StringLike) -> Self:

@@ -108,14 +108,14 @@ class RegisterDatasetV2(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             element_spec: StringLike = default(""),
             requested_dataset_id: StringLike = default(""),
             metadata: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 element_spec=element_spec,
                 requested_dataset_id=requested_dataset_id,

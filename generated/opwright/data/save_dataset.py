@@ -100,13 +100,13 @@ class SaveDataset(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             compression: StringLike = default(""),
             use_shard_func: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(compression=compression, use_shard_func=use_shard_func)
 
         def with_compression(self, compression: StringLike) -> Self:

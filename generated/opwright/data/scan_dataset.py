@@ -121,14 +121,14 @@ class ScanDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             preserve_cardinality: bool = default(False),
             use_default_device: bool = default(True),
             metadata: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 preserve_cardinality=preserve_cardinality,
                 use_default_device=use_default_device,
@@ -173,6 +173,8 @@ class ScanDataset(TensorOp[TVariant]):
         ReduceDataset gives the last state alone; MapDataset needs none.
 
         Gradient: none registered.
+
+        `Tstate`: at least 1 value.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -291,6 +293,8 @@ def scan_dataset(
     ReduceDataset gives the last state alone; MapDataset needs none.
 
     Gradient: none registered.
+
+    `Tstate`: at least 1 value.
 
     `ScanDataset.create` in the current scope, with ScanDataset.Options as keywords.
 

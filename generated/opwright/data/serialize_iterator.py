@@ -88,12 +88,12 @@ class SerializeIterator(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             external_state_policy: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(external_state_policy=external_state_policy)
 
         def with_external_state_policy(self, external_state_policy: int) -> Self:

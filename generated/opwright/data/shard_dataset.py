@@ -111,13 +111,13 @@ class ShardDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             require_non_empty: bool = default(False),
             metadata: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(require_non_empty=require_non_empty, metadata=metadata)
 
         def with_require_non_empty(self, require_non_empty: bool) -> Self:

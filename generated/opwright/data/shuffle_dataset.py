@@ -110,13 +110,13 @@ class ShuffleDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             reshuffle_each_iteration: bool = default(True),
             metadata: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 reshuffle_each_iteration=reshuffle_each_iteration, metadata=metadata
             )

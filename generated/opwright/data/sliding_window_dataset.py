@@ -107,12 +107,12 @@ class SlidingWindowDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             drop_remainder: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(drop_remainder=drop_remainder)
 
         def with_drop_remainder(self, drop_remainder: bool) -> Self:

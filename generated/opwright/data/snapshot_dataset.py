@@ -161,7 +161,7 @@ class SnapshotDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             compression: StringLike = default(""),
             reader_path_prefix: StringLike = default(""),
             writer_path_prefix: StringLike = default(""),
@@ -178,8 +178,8 @@ class SnapshotDataset(TensorOp[TVariant]):
             snapshot_name: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 compression=compression,
                 reader_path_prefix=reader_path_prefix,

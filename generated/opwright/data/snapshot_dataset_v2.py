@@ -139,7 +139,7 @@ class SnapshotDatasetV2(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             compression: StringLike = default(""),
             reader_prefix: StringLike = default(""),
             writer_prefix: StringLike = default(""),
@@ -148,8 +148,8 @@ class SnapshotDatasetV2(TensorOp[TVariant]):
             metadata: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 compression=compression,
                 reader_prefix=reader_prefix,

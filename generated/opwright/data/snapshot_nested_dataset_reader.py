@@ -99,6 +99,8 @@ class SnapshotNestedDatasetReader(TensorOp[TVariant]):
 
         Gradient: none registered.
 
+        `N`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -166,6 +168,8 @@ def snapshot_nested_dataset_reader(
     not to be read: in TensorFlow 2.21 that ends the process.
 
     Gradient: none registered.
+
+    `N`: at least 1.
 
     `SnapshotNestedDatasetReader.create` in the current scope.
 

@@ -95,12 +95,12 @@ class TensorDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             metadata: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -129,6 +129,8 @@ class TensorDataset(TensorOp[TVariant]):
         refused.
 
         Stateful. Gradient: none registered.
+
+        `Toutput_types`: at least 1 value.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -205,6 +207,8 @@ def tensor_dataset(
     set is written as one. Tensors that do not agree with `output_shapes` are refused.
 
     Stateful. Gradient: none registered.
+
+    `Toutput_types`: at least 1 value.
 
     `TensorDataset.create` in the current scope, with TensorDataset.Options as keywords.
 

@@ -111,14 +111,14 @@ class TensorSliceDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             is_files: bool = default(False),
             metadata: StringLike = default(""),
             replicate_on_split: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 is_files=is_files,
                 metadata=metadata,
@@ -162,6 +162,8 @@ class TensorSliceDataset(TensorOp[TVariant]):
         GetElementAtIndex does.
 
         Stateful. Gradient: none registered.
+
+        `Toutput_types`: at least 1 value.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -261,6 +263,8 @@ def tensor_slice_dataset(
     GetElementAtIndex does.
 
     Stateful. Gradient: none registered.
+
+    `Toutput_types`: at least 1 value.
 
     `TensorSliceDataset.create` in the current scope, with TensorSliceDataset.Options as
     keywords.

@@ -114,12 +114,12 @@ class WeightedFlatMapDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             metadata: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -152,6 +152,10 @@ class WeightedFlatMapDataset(TensorOp[TVariant]):
         positive. DirectedInterleaveDataset mixes the elements.
 
         Gradient: none registered.
+
+        `N`: at least 2.
+
+        `M`: at least 2.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -255,6 +259,10 @@ def weighted_flat_map_dataset(
     DirectedInterleaveDataset mixes the elements.
 
     Gradient: none registered.
+
+    `N`: at least 2.
+
+    `M`: at least 2.
 
     `WeightedFlatMapDataset.create` in the current scope, with
     WeightedFlatMapDataset.Options as keywords.

@@ -99,6 +99,8 @@ class WindowOp(TensorOp[TVariant]):
 
         Gradient: none registered.
 
+        `Tinputs`: at least 1 value.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -165,6 +167,8 @@ def window_op(
     replace a window by what it contains; ListDataset is for other uses.
 
     Gradient: none registered.
+
+    `Tinputs`: at least 1 value.
 
     `WindowOp.create` in the current scope.
 

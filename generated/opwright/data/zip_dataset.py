@@ -100,12 +100,12 @@ class ZipDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             metadata: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(metadata=metadata)
 
         def with_metadata(self, metadata: StringLike) -> Self:
@@ -134,6 +134,8 @@ class ZipDataset(TensorOp[TVariant]):
         ConcatenateDataset strings data sets together instead.
 
         Gradient: none registered.
+
+        `N`: at least 1.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -222,6 +224,8 @@ def zip_dataset(
     ConcatenateDataset strings data sets together instead.
 
     Gradient: none registered.
+
+    `N`: at least 1.
 
     `ZipDataset.create` in the current scope, with ZipDataset.Options as keywords.
 

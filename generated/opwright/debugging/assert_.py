@@ -94,12 +94,12 @@ class Assert(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             summarize: int = default(3),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(summarize=summarize)
 
         def with_summarize(self, summarize: int) -> Self:
@@ -128,6 +128,8 @@ class Assert(Op):
         a shape.
 
         Stateful. Gradient: declared not differentiable.
+
+        `T`: at least 1 value.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -204,6 +206,8 @@ def assert_(
     shape.
 
     Stateful. Gradient: declared not differentiable.
+
+    `T`: at least 1 value.
 
     `Assert.create` in the current scope, with Assert.Options as keywords: the operation
     in a graph, None eagerly.

@@ -104,6 +104,8 @@ class CheckNumerics(TensorOp[T]):
 
         Stateful. Gradient: registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -160,6 +162,8 @@ def check_numerics(
     booleans.
 
     Stateful. Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `CheckNumerics.create` in the current scope.
 

@@ -104,6 +104,8 @@ class CheckNumericsV2(TensorOp[T]):
 
         Stateful. Gradient: registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -163,6 +165,8 @@ def check_numerics_v2(
     puts this op after every other.
 
     Stateful. Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `CheckNumericsV2.create` in the current scope.
 

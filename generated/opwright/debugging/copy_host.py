@@ -92,13 +92,13 @@ class CopyHost(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             tensor_name: StringLike = default(""),
             debug_ops_spec: Sequence[StringLike] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(tensor_name=tensor_name, debug_ops_spec=debug_ops_spec)
 
         def with_tensor_name(self, tensor_name: StringLike) -> Self:

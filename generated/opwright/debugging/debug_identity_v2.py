@@ -121,7 +121,7 @@ class DebugIdentityV2(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             tfdbg_context_id: StringLike = default(""),
             op_name: StringLike = default(""),
             output_slot: int = default(-1),
@@ -131,8 +131,8 @@ class DebugIdentityV2(TensorOp[T]):
             tfdbg_run_id: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 tfdbg_context_id=tfdbg_context_id,
                 op_name=op_name,

@@ -123,7 +123,7 @@ class DebugIdentityV3(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             device_name: StringLike = default(""),
             tensor_name: StringLike = default(""),
             io_of_node: StringLike = default(""),
@@ -133,8 +133,8 @@ class DebugIdentityV3(TensorOp[T]):
             gated_grpc: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 device_name=device_name,
                 tensor_name=tensor_name,

@@ -100,15 +100,15 @@ class DebugNanCount(TensorOp[TInt64]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             device_name: StringLike = default(""),
             tensor_name: StringLike = default(""),
             debug_urls: Sequence[StringLike] = default(()),
             gated_grpc: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 device_name=device_name,
                 tensor_name=tensor_name,

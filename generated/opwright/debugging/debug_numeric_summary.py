@@ -133,7 +133,7 @@ class DebugNumericSummary(TensorOp[TFloat64]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             device_name: StringLike = default(""),
             tensor_name: StringLike = default(""),
             debug_urls: Sequence[StringLike] = default(()),
@@ -143,8 +143,8 @@ class DebugNumericSummary(TensorOp[TFloat64]):
             gated_grpc: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 device_name=device_name,
                 tensor_name=tensor_name,

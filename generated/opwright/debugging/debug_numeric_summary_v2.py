@@ -112,13 +112,13 @@ class DebugNumericSummaryV2(TensorOp[OutputDtype]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             tensor_debug_mode: int = default(-1),
             tensor_id: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(tensor_debug_mode=tensor_debug_mode, tensor_id=tensor_id)
 
         def with_tensor_debug_mode(self, tensor_debug_mode: int) -> Self:

@@ -96,14 +96,14 @@ class Print(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             message: StringLike = default(""),
             first_n: int = default(-1),
             summarize: int = default(3),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(message=message, first_n=first_n, summarize=summarize)
 
         def with_message(self, message: StringLike) -> Self:

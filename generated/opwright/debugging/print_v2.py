@@ -82,13 +82,13 @@ class PrintV2(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             output_stream: StringLike = default("stderr"),
             end: StringLike = default("\n"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(output_stream=output_stream, end=end)
 
         def with_output_stream(self, output_stream: StringLike) -> Self:

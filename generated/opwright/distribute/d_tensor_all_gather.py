@@ -111,6 +111,9 @@ class DTensorAllGather(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: float16, bfloat16, float32, float64, int8, uint8, int32, uint32, int64,
+        uint64 or bool.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -174,6 +177,9 @@ def d_tensor_all_gather(
     opposite.
 
     Gradient: none registered.
+
+    `T`: float16, bfloat16, float32, float64, int8, uint8, int32, uint32, int64, uint64
+    or bool.
 
     `DTensorAllGather.create` in the current scope.
 

@@ -117,6 +117,9 @@ class DTensorAllReduce(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: float16, bfloat16, float32, float64, int8, uint8, int32, uint32, int64,
+        uint64 or bool.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -194,6 +197,9 @@ def d_tensor_all_reduce(
     for programs without DTensor.
 
     Gradient: none registered.
+
+    `T`: float16, bfloat16, float32, float64, int8, uint8, int32, uint32, int64, uint64
+    or bool.
 
     `DTensorAllReduce.create` in the current scope.
 

@@ -112,6 +112,9 @@ class DTensorAllScatter(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: float16, bfloat16, float32, float64, int8, uint8, int32, uint32, int64,
+        uint64, bool or string.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -175,6 +178,9 @@ def d_tensor_all_scatter(
     DTensorAllGather is the opposite.
 
     Gradient: none registered.
+
+    `T`: float16, bfloat16, float32, float64, int8, uint8, int32, uint32, int64, uint64,
+    bool or string.
 
     `DTensorAllScatter.create` in the current scope.
 

@@ -98,6 +98,8 @@ class DTensorAllToAll(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: float16, bfloat16, float32, float64, int32, uint32, int64 or bool.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -160,6 +162,8 @@ def d_tensor_all_to_all(
     device, and replaces it by collectives later; outside of that there is no kernel.
 
     Gradient: none registered.
+
+    `T`: float16, bfloat16, float32, float64, int32, uint32, int64 or bool.
 
     `DTensorAllToAll.create` in the current scope.
 

@@ -120,6 +120,8 @@ class DTensorReduceScatter(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: float16, bfloat16, float32, int32, uint32, int64 or bool.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -206,6 +208,8 @@ def d_tensor_reduce_scatter(
     kernel.
 
     Gradient: none registered.
+
+    `T`: float16, bfloat16, float32, int32, uint32, int64 or bool.
 
     `DTensorReduceScatter.create` in the current scope.
 

@@ -87,12 +87,12 @@ class Recv(TensorOp[TensorType]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             client_terminated: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(client_terminated=client_terminated)
 
         def with_client_terminated(self, client_terminated: bool) -> Self:

@@ -105,13 +105,13 @@ class RpcClient(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             shared_name: StringLike = default(""),
             list_registered_methods: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 shared_name=shared_name, list_registered_methods=list_registered_methods
             )

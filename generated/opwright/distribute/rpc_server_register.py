@@ -93,12 +93,12 @@ class RpcServerRegister(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             input_specs: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(input_specs=input_specs)
 
         def with_input_specs(self, input_specs: StringLike) -> Self:

@@ -121,7 +121,7 @@ class AsString(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             precision: int = default(-1),
             scientific: bool = default(False),
             shortest: bool = default(False),
@@ -129,8 +129,8 @@ class AsString(TensorOp[TString]):
             fill: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 precision=precision,
                 scientific=scientific,
@@ -176,6 +176,9 @@ class AsString(TensorOp[TString]):
         tensors.
 
         Gradient: declared not differentiable.
+
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32, uint64, complex64, complex128, bool, variant or string.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -291,6 +294,9 @@ def as_string(
     two together. StringToNumber reads numbers; StringFormat writes whole tensors.
 
     Gradient: declared not differentiable.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32, uint64, complex64, complex128, bool, variant or string.
 
     `AsString.create` in the current scope, with AsString.Options as keywords.
 

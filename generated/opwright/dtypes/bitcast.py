@@ -107,6 +107,10 @@ class Bitcast(TensorOp[Type]):
 
         Gradient: none registered.
 
+        `T`: bfloat16, float16, float32, float64, int64, int32, uint8, uint16, uint32,
+        uint64, int8, int16, complex64, complex128, qint8, quint8, qint16, quint16 or
+        qint32.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -168,6 +172,10 @@ def bitcast(
     of strings.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32, float64, int64, int32, uint8, uint16, uint32,
+    uint64, int8, int16, complex64, complex128, qint8, quint8, qint16, quint16 or
+    qint32.
 
     `Bitcast.create` in the current scope.
 

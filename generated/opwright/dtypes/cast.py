@@ -97,12 +97,12 @@ class Cast(TensorOp[DstT]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             Truncate: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(Truncate=Truncate)
 
         def with_Truncate(self, Truncate: bool) -> Self:

@@ -126,6 +126,8 @@ class Complex(TensorOp[Tout]):
 
         Gradient: registered.
 
+        `T`: float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -204,6 +206,8 @@ def complex(
     with Cos and Sin of the angle.
 
     Gradient: registered.
+
+    `T`: float32 or float64.
 
     `Complex.create` in the current scope.
 

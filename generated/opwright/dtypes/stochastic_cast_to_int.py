@@ -127,6 +127,8 @@ class StochasticCastToInt(TensorOp[Tout]):
 
         Gradient: none registered.
 
+        `Tin`: float16, bfloat16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -215,6 +217,8 @@ def stochastic_cast_to_int(
     nearest.
 
     Gradient: none registered.
+
+    `Tin`: float16, bfloat16, float32 or float64.
 
     `StochasticCastToInt.create` in the current scope.
 

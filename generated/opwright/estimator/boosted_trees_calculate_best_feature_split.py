@@ -158,12 +158,12 @@ class BoostedTreesCalculateBestFeatureSplit(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             split_type: Literal["inequality", "equality"] = default("inequality"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(split_type=split_type)
 
         def with_split_type(

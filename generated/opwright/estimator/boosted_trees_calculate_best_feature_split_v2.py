@@ -204,6 +204,8 @@ class BoostedTreesCalculateBestFeatureSplitV2(Op):
 
         Gradient: none registered.
 
+        `num_features`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -362,6 +364,8 @@ def boosted_trees_calculate_best_feature_split_v2(
     more: TensorFlow Decision Forests trains and runs such trees.
 
     Gradient: none registered.
+
+    `num_features`: at least 1.
 
     `BoostedTreesCalculateBestFeatureSplitV2.create` in the current scope.
 

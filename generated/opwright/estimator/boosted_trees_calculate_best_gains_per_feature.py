@@ -172,6 +172,8 @@ class BoostedTreesCalculateBestGainsPerFeature(Op):
 
         Gradient: none registered.
 
+        `num_features`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -303,6 +305,8 @@ def boosted_trees_calculate_best_gains_per_feature(
     more: TensorFlow Decision Forests trains and runs such trees.
 
     Gradient: none registered.
+
+    `num_features`: at least 1.
 
     `BoostedTreesCalculateBestGainsPerFeature.create` in the current scope.
 

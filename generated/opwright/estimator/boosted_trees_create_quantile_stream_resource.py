@@ -94,12 +94,12 @@ class BoostedTreesCreateQuantileStreamResource(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             max_elements: int = default(1099511627776),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(max_elements=max_elements)
 
         def with_max_elements(self, max_elements: int) -> Self:

@@ -108,6 +108,8 @@ class BoostedTreesExampleDebugOutputs(TensorOp[TString]):
 
         Stateful. Gradient: none registered.
 
+        `num_bucketized_features`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -186,6 +188,8 @@ def boosted_trees_example_debug_outputs(
     more: TensorFlow Decision Forests trains and runs such trees.
 
     Stateful. Gradient: none registered.
+
+    `num_bucketized_features`: at least 1.
 
     `BoostedTreesExampleDebugOutputs.create` in the current scope.
 

@@ -123,6 +123,8 @@ class BoostedTreesMakeStatsSummary(TensorOp[TFloat32]):
 
         Gradient: none registered.
 
+        `num_features`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -221,6 +223,8 @@ def boosted_trees_make_stats_summary(
     more: TensorFlow Decision Forests trains and runs such trees.
 
     Gradient: none registered.
+
+    `num_features`: at least 1.
 
     `BoostedTreesMakeStatsSummary.create` in the current scope.
 

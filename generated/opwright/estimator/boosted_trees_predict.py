@@ -107,6 +107,8 @@ class BoostedTreesPredict(TensorOp[TFloat32]):
 
         Stateful. Gradient: none registered.
 
+        `num_bucketized_features`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -185,6 +187,8 @@ def boosted_trees_predict(
     more: TensorFlow Decision Forests trains and runs such trees.
 
     Stateful. Gradient: none registered.
+
+    `num_bucketized_features`: at least 1.
 
     `BoostedTreesPredict.create` in the current scope.
 

@@ -108,6 +108,8 @@ class BoostedTreesQuantileStreamResourceDeserialize(Op):
 
         Stateful. Gradient: none registered.
 
+        `num_streams`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -175,6 +177,8 @@ def boosted_trees_quantile_stream_resource_deserialize(
     more: TensorFlow Decision Forests trains and runs such trees.
 
     Stateful. Gradient: none registered.
+
+    `num_streams`: at least 1.
 
     `BoostedTreesQuantileStreamResourceDeserialize.create` in the current scope: the
     operation in a graph, None eagerly.

@@ -92,12 +92,12 @@ class BoostedTreesQuantileStreamResourceFlush(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             generate_quantiles: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(generate_quantiles=generate_quantiles)
 
         def with_generate_quantiles(self, generate_quantiles: bool) -> Self:

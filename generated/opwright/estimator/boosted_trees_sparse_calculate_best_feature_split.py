@@ -161,12 +161,12 @@ class BoostedTreesSparseCalculateBestFeatureSplit(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             split_type: Literal["inequality"] = default("inequality"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(split_type=split_type)
 
         def with_split_type(self, split_type: Literal["inequality"]) -> Self:

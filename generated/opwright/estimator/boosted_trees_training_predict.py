@@ -143,6 +143,8 @@ class BoostedTreesTrainingPredict(Op):
 
         Stateful. Gradient: none registered.
 
+        `num_bucketized_features`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -248,6 +250,8 @@ def boosted_trees_training_predict(
     more: TensorFlow Decision Forests trains and runs such trees.
 
     Stateful. Gradient: none registered.
+
+    `num_bucketized_features`: at least 1.
 
     `BoostedTreesTrainingPredict.create` in the current scope.
 

@@ -124,12 +124,12 @@ class BoostedTreesUpdateEnsembleV2(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             logits_dimension: int = default(1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(logits_dimension=logits_dimension)
 
         def with_logits_dimension(self, logits_dimension: int) -> Self:
@@ -175,6 +175,8 @@ class BoostedTreesUpdateEnsembleV2(Op):
         any more: TensorFlow Decision Forests trains and runs such trees.
 
         Stateful. Gradient: none registered.
+
+        `num_groups`: at least 1.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -326,6 +328,8 @@ def boosted_trees_update_ensemble_v2(
     more: TensorFlow Decision Forests trains and runs such trees.
 
     Stateful. Gradient: none registered.
+
+    `num_groups`: at least 1.
 
     `BoostedTreesUpdateEnsembleV2.create` in the current scope, with
     BoostedTreesUpdateEnsembleV2.Options as keywords: the operation in a graph, None

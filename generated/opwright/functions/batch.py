@@ -136,7 +136,7 @@ class Batch(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             max_enqueued_batches: int = default(10),
             allowed_batch_sizes: Sequence[int] = default(()),
             container: StringLike = default(""),
@@ -144,8 +144,8 @@ class Batch(Op):
             batching_queue: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 max_enqueued_batches=max_enqueued_batches,
                 allowed_batch_sizes=allowed_batch_sizes,
@@ -195,6 +195,8 @@ class Batch(Op):
         BatchFunction does all of it in one op, and is what new programs use.
 
         Communicates with other devices. Gradient: none registered.
+
+        `T`: at least 1 value.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -321,6 +323,8 @@ def batch(
     BatchFunction does all of it in one op, and is what new programs use.
 
     Communicates with other devices. Gradient: none registered.
+
+    `T`: at least 1 value.
 
     `Batch.create` in the current scope, with Batch.Options as keywords.
 

@@ -229,7 +229,7 @@ class BatchFunction(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             max_enqueued_batches: int = default(10),
             allowed_batch_sizes: Sequence[int] = default(()),
             container: StringLike = default(""),
@@ -256,8 +256,8 @@ class BatchFunction(Op):
             num_warmup_batch_threads: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 max_enqueued_batches=max_enqueued_batches,
                 allowed_batch_sizes=allowed_batch_sizes,
@@ -407,6 +407,8 @@ class BatchFunction(Op):
         gets larger calls in parts. tf.nondifferentiable_batch_function makes it.
 
         Communicates with other devices. Gradient: none registered.
+
+        `Tin`: at least 1 value.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -641,6 +643,8 @@ def batch_function(
     larger calls in parts. tf.nondifferentiable_batch_function makes it.
 
     Communicates with other devices. Gradient: none registered.
+
+    `Tin`: at least 1 value.
 
     `BatchFunction.create` in the current scope, with BatchFunction.Options as keywords.
 

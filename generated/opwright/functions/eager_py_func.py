@@ -95,12 +95,12 @@ class EagerPyFunc(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             is_async: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(is_async=is_async)
 
         def with_is_async(self, is_async: bool) -> Self:

@@ -114,12 +114,12 @@ class MapDefun(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             max_intra_op_parallelism: int = default(1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(max_intra_op_parallelism=max_intra_op_parallelism)
 
         def with_max_intra_op_parallelism(self, max_intra_op_parallelism: int) -> Self:
@@ -152,6 +152,8 @@ class MapDefun(Op):
         batches; tf.vectorized_map makes one computation of all calls.
 
         Gradient: none registered.
+
+        `Targuments`: at least 1 value.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -264,6 +266,8 @@ def map_defun(
     tf.vectorized_map makes one computation of all calls.
 
     Gradient: none registered.
+
+    `Targuments`: at least 1 value.
 
     `MapDefun.create` in the current scope, with MapDefun.Options as keywords.
 

@@ -104,14 +104,14 @@ class PartitionedCall(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             config: StringLike = default(""),
             config_proto: StringLike = default(""),
             executor_type: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 config=config, config_proto=config_proto, executor_type=executor_type
             )

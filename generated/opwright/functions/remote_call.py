@@ -111,6 +111,8 @@ class RemoteCall(Op):
 
         Stateful. Gradient: none registered.
 
+        `Tin`: at least 1 value.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -186,6 +188,8 @@ def remote_call(
     A device that does not exist is refused.
 
     Stateful. Gradient: none registered.
+
+    `Tin`: at least 1 value.
 
     `RemoteCall.create` in the current scope.
 

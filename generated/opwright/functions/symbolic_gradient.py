@@ -111,6 +111,8 @@ class SymbolicGradient(Op):
 
         Gradient: none registered.
 
+        `Tin`: at least 1 value.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -179,6 +181,8 @@ def symbolic_gradient(
     not use it.
 
     Gradient: none registered.
+
+    `Tin`: at least 1 value.
 
     `SymbolicGradient.create` in the current scope.
 

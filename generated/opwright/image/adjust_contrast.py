@@ -108,6 +108,8 @@ class AdjustContrast(TensorOp[TFloat32]):
         AdjustContrast was removed in GraphDef version 2. Use AdjustContrastv2 instead.
         Gradient: none registered.
 
+        `T`: uint8, int8, int16, int32, int64, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -175,6 +177,8 @@ def adjust_contrast(
 
     AdjustContrast was removed in GraphDef version 2. Use AdjustContrastv2 instead.
     Gradient: none registered.
+
+    `T`: uint8, int8, int16, int32, int64, float32 or float64.
 
     `AdjustContrast.create` in the current scope.
 

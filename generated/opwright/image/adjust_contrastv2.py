@@ -103,6 +103,8 @@ class AdjustContrastv2(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: float16 or float32.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -157,6 +159,8 @@ def adjust_contrastv2(
     after.
 
     Gradient: none registered.
+
+    `T`: float16 or float32.
 
     `AdjustContrastv2.create` in the current scope.
 

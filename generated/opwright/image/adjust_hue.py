@@ -103,6 +103,8 @@ class AdjustHue(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: float16 or float32.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -161,6 +163,8 @@ def adjust_hue(
     the former. Three channels are needed; values are expected from 0 to 1.
 
     Gradient: none registered.
+
+    `T`: float16 or float32.
 
     `AdjustHue.create` in the current scope.
 

@@ -95,6 +95,8 @@ class AdjustSaturation(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: float16 or float32.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -144,6 +146,8 @@ def adjust_saturation(
     hue. Three channels are needed; values are expected from 0 to 1.
 
     Gradient: none registered.
+
+    `T`: float16 or float32.
 
     `AdjustSaturation.create` in the current scope.
 

@@ -141,13 +141,13 @@ class CombinedNonMaxSuppression(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             pad_per_class: bool = default(False),
             clip_boxes: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(pad_per_class=pad_per_class, clip_boxes=clip_boxes)
 
         def with_pad_per_class(self, pad_per_class: bool) -> Self:

@@ -129,13 +129,13 @@ class CropAndResize(TensorOp[TFloat32]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             method: Literal["bilinear", "nearest"] = default("bilinear"),
             extrapolation_value: float = default(0.0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(method=method, extrapolation_value=extrapolation_value)
 
         def with_method(self, method: Literal["bilinear", "nearest"]) -> Self:
@@ -176,6 +176,8 @@ class CropAndResize(TensorOp[TFloat32]):
         whole images, ImageProjectiveTransformV3 turns and shears them.
 
         Gradient: registered.
+
+        `T`: uint8, uint16, int8, int16, int32, int64, float16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -304,6 +306,8 @@ def crop_and_resize(
     images, ImageProjectiveTransformV3 turns and shears them.
 
     Gradient: registered.
+
+    `T`: uint8, uint16, int8, int16, int32, int64, float16, float32 or float64.
 
     `CropAndResize.create` in the current scope, with CropAndResize.Options as keywords.
 

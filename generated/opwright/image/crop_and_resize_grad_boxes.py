@@ -109,12 +109,12 @@ class CropAndResizeGradBoxes(TensorOp[TFloat32]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             method: Literal["bilinear"] = default("bilinear"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(method=method)
 
         def with_method(self, method: Literal["bilinear"]) -> Self:
@@ -141,6 +141,8 @@ class CropAndResizeGradBoxes(TensorOp[TFloat32]):
         which bilinear interpolation of CropAndResize has, and nearest pixels have not.
 
         Gradient: none registered.
+
+        `T`: uint8, uint16, int8, int16, int32, int64, float16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -237,6 +239,8 @@ def crop_and_resize_grad_boxes(
     bilinear interpolation of CropAndResize has, and nearest pixels have not.
 
     Gradient: none registered.
+
+    `T`: uint8, uint16, int8, int16, int32, int64, float16, float32 or float64.
 
     `CropAndResizeGradBoxes.create` in the current scope, with
     CropAndResizeGradBoxes.Options as keywords.

@@ -115,12 +115,12 @@ class CropAndResizeGradImage(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             method: Literal["bilinear", "nearest"] = default("bilinear"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(method=method)
 
         def with_method(self, method: Literal["bilinear", "nearest"]) -> Self:

@@ -120,7 +120,7 @@ class DecodeAndCropJpeg(TensorOp[TUint8]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             channels: int = default(0),
             ratio: int = default(1),
             fancy_upscaling: bool = default(True),
@@ -129,8 +129,8 @@ class DecodeAndCropJpeg(TensorOp[TUint8]):
             dct_method: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 channels=channels,
                 ratio=ratio,

@@ -78,12 +78,12 @@ class DecodeBmp(TensorOp[TUint8]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             channels: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(channels=channels)
 
         def with_channels(self, channels: int) -> Self:

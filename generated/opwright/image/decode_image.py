@@ -108,13 +108,13 @@ class DecodeImage(TensorOp[Dtype]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             channels: int = default(0),
             expand_animations: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(channels=channels, expand_animations=expand_animations)
 
         def with_channels(self, channels: int) -> Self:

@@ -105,6 +105,8 @@ class DrawBoundingBoxes(TensorOp[T]):
 
         Gradient: declared not differentiable.
 
+        `T`: float32 or float16.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -163,6 +165,8 @@ def draw_bounding_boxes(
     DrawBoundingBoxesV2 takes other colors, and is what new programs should call.
 
     Gradient: declared not differentiable.
+
+    `T`: float32 or float16.
 
     `DrawBoundingBoxes.create` in the current scope.
 

@@ -108,6 +108,8 @@ class DrawBoundingBoxesV2(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: float32 or float16.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -168,6 +170,8 @@ def draw_bounding_boxes_v2(
     values. DrawBoundingBoxes has colors of its own.
 
     Gradient: none registered.
+
+    `T`: float32 or float16.
 
     `DrawBoundingBoxesV2.create` in the current scope.
 

@@ -122,7 +122,7 @@ class EncodeJpeg(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             format: Literal["", "grayscale", "rgb"] = default(""),
             quality: int = default(95),
             progressive: bool = default(False),
@@ -134,8 +134,8 @@ class EncodeJpeg(TensorOp[TString]):
             xmp_metadata: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 format=format,
                 quality=quality,

@@ -89,12 +89,12 @@ class EncodePng(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             compression: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(compression=compression)
 
         def with_compression(self, compression: int) -> Self:
@@ -117,6 +117,8 @@ class EncodePng(TensorOp[TString]):
         files of photographs.
 
         Gradient: none registered.
+
+        `T`: uint8 or uint16.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -190,6 +192,8 @@ def encode_png(
     photographs.
 
     Gradient: none registered.
+
+    `T`: uint8 or uint16.
 
     `EncodePng.create` in the current scope, with EncodePng.Options as keywords.
 

@@ -115,15 +115,15 @@ class ExtractGlimpseV2(TensorOp[TFloat32]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             centered: bool = default(True),
             normalized: bool = default(True),
             uniform_noise: bool = default(True),
             noise: StringLike = default("uniform"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 centered=centered,
                 normalized=normalized,

@@ -134,6 +134,9 @@ class ExtractImagePatches(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, uint8,
+        uint16, uint32, uint64, complex64, complex128 or bool.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -249,6 +252,9 @@ def extract_image_patches(
     patches up where they overlap. ExtractVolumePatches is for one axis more.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, uint8, uint16,
+    uint32, uint64, complex64, complex128 or bool.
 
     `ExtractImagePatches.create` in the current scope.
 

@@ -110,6 +110,9 @@ class ExtractVolumePatches(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -199,6 +202,9 @@ def extract_volume_patches(
     copies.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `ExtractVolumePatches.create` in the current scope.
 

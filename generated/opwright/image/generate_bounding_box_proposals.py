@@ -116,12 +116,12 @@ class GenerateBoundingBoxProposals(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             post_nms_topn: int = default(300),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(post_nms_topn=post_nms_topn)
 
         def with_post_nms_topn(self, post_nms_topn: int) -> Self:

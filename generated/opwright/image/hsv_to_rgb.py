@@ -82,6 +82,8 @@ class HSVToRGB(TensorOp[T]):
 
         Gradient: declared not differentiable.
 
+        `T`: float16, bfloat16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -124,6 +126,8 @@ def hsv_to_rgb(
     back.
 
     Gradient: declared not differentiable.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `HSVToRGB.create` in the current scope.
 

@@ -125,12 +125,12 @@ class ImageProjectiveTransformV2(TensorOp[Dtype]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             fill_mode: StringLike = default("CONSTANT"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(fill_mode=fill_mode)
 
         def with_fill_mode(self, fill_mode: StringLike) -> Self:
@@ -170,6 +170,8 @@ class ImageProjectiveTransformV2(TensorOp[Dtype]):
         call.
 
         Gradient: registered.
+
+        `dtype`: uint8, int32, int64, float16, bfloat16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -289,6 +291,8 @@ def image_projective_transform_v2(
     one, and is what new programs should call.
 
     Gradient: registered.
+
+    `dtype`: uint8, int32, int64, float16, bfloat16, float32 or float64.
 
     `ImageProjectiveTransformV2.create` in the current scope, with
     ImageProjectiveTransformV2.Options as keywords.

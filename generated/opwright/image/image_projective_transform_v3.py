@@ -127,12 +127,12 @@ class ImageProjectiveTransformV3(TensorOp[Dtype]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             fill_mode: StringLike = default("CONSTANT"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(fill_mode=fill_mode)
 
         def with_fill_mode(self, fill_mode: StringLike) -> Self:
@@ -174,6 +174,8 @@ class ImageProjectiveTransformV3(TensorOp[Dtype]):
         rotation, translation and zoom call it. CropAndResize cuts out upright boxes.
 
         Gradient: registered.
+
+        `dtype`: uint8, int32, int64, float16, bfloat16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -298,6 +300,8 @@ def image_projective_transform_v3(
     rotation, translation and zoom call it. CropAndResize cuts out upright boxes.
 
     Gradient: registered.
+
+    `dtype`: uint8, int32, int64, float16, bfloat16, float32 or float64.
 
     `ImageProjectiveTransformV3.create` in the current scope, with
     ImageProjectiveTransformV3.Options as keywords.

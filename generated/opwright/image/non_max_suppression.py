@@ -89,12 +89,12 @@ class NonMaxSuppression(TensorOp[TInt32]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             iou_threshold: float = default(0.5),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(iou_threshold=iou_threshold)
 
         def with_iou_threshold(self, iou_threshold: float) -> Self:

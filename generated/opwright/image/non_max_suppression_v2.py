@@ -117,6 +117,10 @@ class NonMaxSuppressionV2(TensorOp[TInt32]):
 
         Gradient: declared not differentiable.
 
+        `T`: float16 or float32.
+
+        `T_threshold`: float16 or float32.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -193,6 +197,10 @@ def non_max_suppression_v2(
     scores, too, and is what new programs should call.
 
     Gradient: declared not differentiable.
+
+    `T`: float16 or float32.
+
+    `T_threshold`: float16 or float32.
 
     `NonMaxSuppressionV2.create` in the current scope.
 

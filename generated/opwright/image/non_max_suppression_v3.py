@@ -126,6 +126,10 @@ class NonMaxSuppressionV3(TensorOp[TInt32]):
 
         Gradient: none registered.
 
+        `T`: float16 or float32.
+
+        `T_threshold`: float16 or float32.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -212,6 +216,10 @@ def non_max_suppression_v3(
     NonMaxSuppressionWithOverlaps takes any measure of overlap.
 
     Gradient: none registered.
+
+    `T`: float16 or float32.
+
+    `T_threshold`: float16 or float32.
 
     `NonMaxSuppressionV3.create` in the current scope.
 

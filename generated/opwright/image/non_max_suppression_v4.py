@@ -135,12 +135,12 @@ class NonMaxSuppressionV4(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             pad_to_max_output_size: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(pad_to_max_output_size=pad_to_max_output_size)
 
         def with_pad_to_max_output_size(self, pad_to_max_output_size: bool) -> Self:
@@ -174,6 +174,10 @@ class NonMaxSuppressionV4(Op):
         0 then.
 
         Gradient: none registered.
+
+        `T`: float16 or float32.
+
+        `T_threshold`: float16 or float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -286,6 +290,10 @@ def non_max_suppression_v4(
     programs that need shapes which are known: indices past `valid_outputs` are 0 then.
 
     Gradient: none registered.
+
+    `T`: float16 or float32.
+
+    `T_threshold`: float16 or float32.
 
     `NonMaxSuppressionV4.create` in the current scope, with NonMaxSuppressionV4.Options
     as keywords.

@@ -143,12 +143,12 @@ class NonMaxSuppressionV5(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             pad_to_max_output_size: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(pad_to_max_output_size=pad_to_max_output_size)
 
         def with_pad_to_max_output_size(self, pad_to_max_output_size: bool) -> Self:
@@ -186,6 +186,8 @@ class NonMaxSuppressionV5(Op, Generic[T]):
         Corners may come in either order, and in any unit. Negative sigmas are refused.
 
         Gradient: none registered.
+
+        `T`: float16 or float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -315,6 +317,8 @@ def non_max_suppression_v5(
     Corners may come in either order, and in any unit. Negative sigmas are refused.
 
     Gradient: none registered.
+
+    `T`: float16 or float32.
 
     `NonMaxSuppressionV5.create` in the current scope, with NonMaxSuppressionV5.Options
     as keywords.

@@ -143,13 +143,13 @@ class QuantizedResizeBilinear(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             align_corners: bool = default(False),
             half_pixel_centers: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 align_corners=align_corners, half_pixel_centers=half_pixel_centers
             )
@@ -188,6 +188,8 @@ class QuantizedResizeBilinear(Op, Generic[T]):
         quantized.
 
         Gradient: none registered.
+
+        `T`: quint8, qint32 or float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -314,6 +316,8 @@ def quantized_resize_bilinear(
     `out_max` are `min` and `max`. ResizeBilinear is for images that are not quantized.
 
     Gradient: none registered.
+
+    `T`: quint8, qint32 or float32.
 
     `QuantizedResizeBilinear.create` in the current scope, with
     QuantizedResizeBilinear.Options as keywords.

@@ -101,13 +101,13 @@ class RandomCrop(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             seed: int = default(0),
             seed2: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -141,6 +141,8 @@ class RandomCrop(TensorOp[T]):
 
         RandomCrop was removed in GraphDef version 8. Random crop is now pure Python.
         Stateful. Gradient: declared not differentiable.
+
+        `T`: uint8, int8, int16, int32, int64, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -230,6 +232,8 @@ def random_crop(
 
     RandomCrop was removed in GraphDef version 8. Random crop is now pure Python.
     Stateful. Gradient: declared not differentiable.
+
+    `T`: uint8, int8, int16, int32, int64, float32 or float64.
 
     `RandomCrop.create` in the current scope, with RandomCrop.Options as keywords.
 

@@ -108,12 +108,12 @@ class ResizeArea(TensorOp[TFloat32]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             align_corners: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(align_corners=align_corners)
 
         def with_align_corners(self, align_corners: bool) -> Self:
@@ -143,6 +143,9 @@ class ResizeArea(TensorOp[TFloat32]):
         kernels.
 
         Gradient: none registered.
+
+        `T`: int8, uint8, int16, uint16, int32, int64, float16, float32, float64 or
+        bfloat16.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -245,6 +248,9 @@ def resize_area(
     with `antialias` does as well, has a gradient and other kernels.
 
     Gradient: none registered.
+
+    `T`: int8, uint8, int16, uint16, int32, int64, float16, float32, float64 or
+    bfloat16.
 
     `ResizeArea.create` in the current scope, with ResizeArea.Options as keywords.
 

@@ -124,13 +124,13 @@ class ResizeBicubic(TensorOp[TFloat32]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             align_corners: bool = default(False),
             half_pixel_centers: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 align_corners=align_corners, half_pixel_centers=half_pixel_centers
             )
@@ -173,6 +173,9 @@ class ResizeBicubic(TensorOp[TFloat32]):
         images, too.
 
         Gradient: registered.
+
+        `T`: int8, uint8, int16, uint16, int32, int64, float16, float32, float64 or
+        bfloat16.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -295,6 +298,9 @@ def resize_bicubic(
     too.
 
     Gradient: registered.
+
+    `T`: int8, uint8, int16, uint16, int32, int64, float16, float32, float64 or
+    bfloat16.
 
     `ResizeBicubic.create` in the current scope, with ResizeBicubic.Options as keywords.
 

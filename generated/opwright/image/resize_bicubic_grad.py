@@ -101,13 +101,13 @@ class ResizeBicubicGrad(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             align_corners: bool = default(False),
             half_pixel_centers: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 align_corners=align_corners, half_pixel_centers=half_pixel_centers
             )
@@ -138,6 +138,8 @@ class ResizeBicubicGrad(TensorOp[T]):
         same, say. Of `original_image` only the shape and dtype count.
 
         Gradient: none registered.
+
+        `T`: float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -220,6 +222,8 @@ def resize_bicubic_grad(
     Of `original_image` only the shape and dtype count.
 
     Gradient: none registered.
+
+    `T`: float32 or float64.
 
     `ResizeBicubicGrad.create` in the current scope, with ResizeBicubicGrad.Options as
     keywords.

@@ -122,13 +122,13 @@ class ResizeBilinear(TensorOp[TFloat32]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             align_corners: bool = default(False),
             half_pixel_centers: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 align_corners=align_corners, half_pixel_centers=half_pixel_centers
             )
@@ -169,6 +169,9 @@ class ResizeBilinear(TensorOp[TFloat32]):
         images, too.
 
         Gradient: registered.
+
+        `T`: int8, uint8, int16, uint16, int32, int64, bfloat16, float16, float32 or
+        float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -289,6 +292,9 @@ def resize_bilinear(
     what new programs should; both settings together are refused, and empty images, too.
 
     Gradient: registered.
+
+    `T`: int8, uint8, int16, uint16, int32, int64, bfloat16, float16, float32 or
+    float64.
 
     `ResizeBilinear.create` in the current scope, with ResizeBilinear.Options as
     keywords.

@@ -100,13 +100,13 @@ class ResizeBilinearGrad(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             align_corners: bool = default(False),
             half_pixel_centers: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 align_corners=align_corners, half_pixel_centers=half_pixel_centers
             )
@@ -136,6 +136,8 @@ class ResizeBilinearGrad(TensorOp[T]):
         same, say. Of `original_image` only the shape and dtype count.
 
         Gradient: declared not differentiable.
+
+        `T`: float32, bfloat16, float16 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -217,6 +219,8 @@ def resize_bilinear_grad(
     Of `original_image` only the shape and dtype count.
 
     Gradient: declared not differentiable.
+
+    `T`: float32, bfloat16, float16 or float64.
 
     `ResizeBilinearGrad.create` in the current scope, with ResizeBilinearGrad.Options as
     keywords.

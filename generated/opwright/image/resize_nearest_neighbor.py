@@ -121,13 +121,13 @@ class ResizeNearestNeighbor(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             align_corners: bool = default(False),
             half_pixel_centers: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 align_corners=align_corners, half_pixel_centers=half_pixel_centers
             )
@@ -166,6 +166,9 @@ class ResizeNearestNeighbor(TensorOp[T]):
         Both settings together are refused, and empty images, too.
 
         Gradient: registered.
+
+        `T`: int8, uint8, int16, uint16, int32, int64, float16, float32, float64 or
+        bfloat16.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -281,6 +284,9 @@ def resize_nearest_neighbor(
     Both settings together are refused, and empty images, too.
 
     Gradient: registered.
+
+    `T`: int8, uint8, int16, uint16, int32, int64, float16, float32, float64 or
+    bfloat16.
 
     `ResizeNearestNeighbor.create` in the current scope, with
     ResizeNearestNeighbor.Options as keywords.

@@ -109,13 +109,13 @@ class ResizeNearestNeighborGrad(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             align_corners: bool = default(False),
             half_pixel_centers: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 align_corners=align_corners, half_pixel_centers=half_pixel_centers
             )
@@ -146,6 +146,8 @@ class ResizeNearestNeighborGrad(TensorOp[T]):
         that were not taken get 0.
 
         Gradient: none registered.
+
+        `T`: uint8, int8, int32, float16, float32, float64 or bfloat16.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -251,6 +253,8 @@ def resize_nearest_neighbor_grad(
     not taken get 0.
 
     Gradient: none registered.
+
+    `T`: uint8, int8, int32, float16, float32, float64 or bfloat16.
 
     `ResizeNearestNeighborGrad.create` in the current scope, with
     ResizeNearestNeighborGrad.Options as keywords.

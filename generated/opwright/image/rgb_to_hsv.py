@@ -88,6 +88,8 @@ class RGBToHSV(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float16, bfloat16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -133,6 +135,8 @@ def rgb_to_hsv(
     scale the value alone. HSVToRGB goes back.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `RGBToHSV.create` in the current scope.
 

@@ -154,7 +154,7 @@ class SampleDistortedBoundingBox(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             seed: int = default(0),
             seed2: int = default(0),
             min_object_covered: float = default(0.1),
@@ -164,8 +164,8 @@ class SampleDistortedBoundingBox(Op, Generic[T]):
             use_image_if_no_bounding_boxes: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 seed=seed,
                 seed2=seed2,
@@ -231,6 +231,8 @@ class SampleDistortedBoundingBox(Op, Generic[T]):
         should call.
 
         Stateful. Gradient: declared not differentiable.
+
+        `T`: uint8, int8, int16, int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -351,6 +353,8 @@ def sample_distorted_bounding_box(
     call.
 
     Stateful. Gradient: declared not differentiable.
+
+    `T`: uint8, int8, int16, int32 or int64.
 
     `SampleDistortedBoundingBox.create` in the current scope, with
     SampleDistortedBoundingBox.Options as keywords.

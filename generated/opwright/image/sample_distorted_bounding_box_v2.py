@@ -153,7 +153,7 @@ class SampleDistortedBoundingBoxV2(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             seed: int = default(0),
             seed2: int = default(0),
             aspect_ratio_range: Sequence[float] = default((0.75, 1.33)),
@@ -162,8 +162,8 @@ class SampleDistortedBoundingBoxV2(Op, Generic[T]):
             use_image_if_no_bounding_boxes: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 seed=seed,
                 seed2=seed2,
@@ -225,6 +225,8 @@ class SampleDistortedBoundingBoxV2(Op, Generic[T]):
         programs should call.
 
         Stateful. Gradient: declared not differentiable.
+
+        `T`: uint8, int8, int16, int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -344,6 +346,8 @@ def sample_distorted_bounding_box_v2(
     should call.
 
     Stateful. Gradient: declared not differentiable.
+
+    `T`: uint8, int8, int16, int32 or int64.
 
     `SampleDistortedBoundingBoxV2.create` in the current scope, with
     SampleDistortedBoundingBoxV2.Options as keywords.

@@ -125,13 +125,13 @@ class ScaleAndTranslate(TensorOp[TFloat32]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             kernel_type: StringLike = default("lanczos3"),
             antialias: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(kernel_type=kernel_type, antialias=antialias)
 
         def with_kernel_type(self, kernel_type: StringLike) -> Self:
@@ -172,6 +172,9 @@ class ScaleAndTranslate(TensorOp[TFloat32]):
         Lanczos kernels.
 
         Gradient: registered.
+
+        `T`: int8, uint8, int16, uint16, int32, int64, bfloat16, float16, float32 or
+        float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -292,6 +295,9 @@ def scale_and_translate(
     kernels.
 
     Gradient: registered.
+
+    `T`: int8, uint8, int16, uint16, int32, int64, bfloat16, float16, float32 or
+    float64.
 
     `ScaleAndTranslate.create` in the current scope, with ScaleAndTranslate.Options as
     keywords.

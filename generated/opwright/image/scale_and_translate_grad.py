@@ -103,13 +103,13 @@ class ScaleAndTranslateGrad(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             kernel_type: StringLike = default("lanczos3"),
             antialias: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(kernel_type=kernel_type, antialias=antialias)
 
         def with_kernel_type(self, kernel_type: StringLike) -> Self:
@@ -139,6 +139,8 @@ class ScaleAndTranslateGrad(TensorOp[T]):
         to be the same, say. Of `original_image` only the shape counts.
 
         Gradient: none registered.
+
+        `T`: float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -222,6 +224,8 @@ def scale_and_translate_grad(
     same, say. Of `original_image` only the shape counts.
 
     Gradient: none registered.
+
+    `T`: float32.
 
     `ScaleAndTranslateGrad.create` in the current scope, with
     ScaleAndTranslateGrad.Options as keywords.

@@ -151,15 +151,15 @@ class StatelessSampleDistortedBoundingBox(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             aspect_ratio_range: Sequence[float] = default((0.75, 1.33)),
             area_range: Sequence[float] = default((0.05, 1.0)),
             max_attempts: int = default(100),
             use_image_if_no_bounding_boxes: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 aspect_ratio_range=aspect_ratio_range,
                 area_range=area_range,
@@ -214,6 +214,10 @@ class StatelessSampleDistortedBoundingBox(Op, Generic[T]):
         that each image wants a seed of its own.
 
         Gradient: none registered.
+
+        `T`: uint8, int8, int16, int32 or int64.
+
+        `Tseed`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -327,6 +331,10 @@ def stateless_sample_distorted_bounding_box(
     each image wants a seed of its own.
 
     Gradient: none registered.
+
+    `T`: uint8, int8, int16, int32 or int64.
+
+    `Tseed`: int32 or int64.
 
     `StatelessSampleDistortedBoundingBox.create` in the current scope, with
     StatelessSampleDistortedBoundingBox.Options as keywords.

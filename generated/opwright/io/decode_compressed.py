@@ -78,12 +78,12 @@ class DecodeCompressed(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             compression_type: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(compression_type=compression_type)
 
         def with_compression_type(self, compression_type: StringLike) -> Self:

@@ -110,15 +110,15 @@ class DecodeCSV(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             field_delim: StringLike = default(","),
             use_quote_delim: bool = default(True),
             na_value: StringLike = default(""),
             select_cols: Sequence[int] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 field_delim=field_delim,
                 use_quote_delim=use_quote_delim,
@@ -165,6 +165,8 @@ class DecodeCSV(Op):
         CSVDatasetV2 reads whole files.
 
         Gradient: none registered.
+
+        `OUT_TYPE`: float32, float64, int32, int64 or string, at least 1 value.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -264,6 +266,8 @@ def decode_csv(
     CSVDatasetV2 reads whole files.
 
     Gradient: none registered.
+
+    `OUT_TYPE`: float32, float64, int32, int64 or string, at least 1 value.
 
     `DecodeCSV.create` in the current scope, with DecodeCSV.Options as keywords.
 

@@ -109,12 +109,12 @@ class DecodePaddedRaw(TensorOp[OutType]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             little_endian: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(little_endian=little_endian)
 
         def with_little_endian(self, little_endian: bool) -> Self:

@@ -123,14 +123,14 @@ class DecodeProtoV2(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             descriptor_source: StringLike = default("local://"),
             message_format: StringLike = default("binary"),
             sanitize: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 descriptor_source=descriptor_source,
                 message_format=message_format,

@@ -76,12 +76,12 @@ class EncodeBase64(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             pad: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(pad=pad)
 
         def with_pad(self, pad: bool) -> Self:

@@ -103,12 +103,12 @@ class EncodeProto(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             descriptor_source: StringLike = default("local://"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(descriptor_source=descriptor_source)
 
         def with_descriptor_source(self, descriptor_source: StringLike) -> Self:
@@ -140,6 +140,8 @@ class EncodeProto(TensorOp[TString]):
         the values are refused.
 
         Gradient: declared not differentiable.
+
+        `Tinput_types`: at least 1 value.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -241,6 +243,8 @@ def encode_proto(
     values are refused.
 
     Gradient: declared not differentiable.
+
+    `Tinput_types`: at least 1 value.
 
     `EncodeProto.create` in the current scope, with EncodeProto.Options as keywords.
 

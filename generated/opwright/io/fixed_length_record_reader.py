@@ -103,7 +103,7 @@ class FixedLengthRecordReader(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             header_bytes: int = default(0),
             footer_bytes: int = default(0),
             hop_bytes: int = default(0),
@@ -111,8 +111,8 @@ class FixedLengthRecordReader(TensorOp[TString]):
             shared_name: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 header_bytes=header_bytes,
                 footer_bytes=footer_bytes,

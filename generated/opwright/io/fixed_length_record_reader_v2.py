@@ -112,7 +112,7 @@ class FixedLengthRecordReaderV2(TensorOp[TResource]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             header_bytes: int = default(0),
             footer_bytes: int = default(0),
             hop_bytes: int = default(0),
@@ -121,8 +121,8 @@ class FixedLengthRecordReaderV2(TensorOp[TResource]):
             encoding: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 header_bytes=header_bytes,
                 footer_bytes=footer_bytes,

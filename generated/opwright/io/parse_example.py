@@ -154,6 +154,8 @@ class ParseExample(Op):
 
         Gradient: none registered.
 
+        `Tdense`: float32, int64 or string.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -268,6 +270,8 @@ def parse_example(
     that. DecodeProtoV2 reads any messages.
 
     Gradient: none registered.
+
+    `Tdense`: float32, int64 or string.
 
     `ParseExample.create` in the current scope.
 

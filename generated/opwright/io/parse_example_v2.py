@@ -180,6 +180,8 @@ class ParseExampleV2(Op):
 
         Gradient: none registered.
 
+        `Tdense`: float32, int64 or string.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -321,6 +323,8 @@ def parse_example_v2(
     features.
 
     Gradient: none registered.
+
+    `Tdense`: float32, int64 or string.
 
     `ParseExampleV2.create` in the current scope.
 

@@ -224,7 +224,7 @@ class ParseSequenceExample(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             Ncontext_sparse: int = default(0),
             Ncontext_dense: int = default(0),
             Nfeature_list_sparse: int = default(0),
@@ -236,8 +236,8 @@ class ParseSequenceExample(Op):
             feature_list_dense_shapes: Sequence[ShapeLike] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 Ncontext_sparse=Ncontext_sparse,
                 Ncontext_dense=Ncontext_dense,
@@ -320,6 +320,8 @@ class ParseSequenceExample(Op):
         tf.io.parse_sequence_example calls that.
 
         Gradient: none registered.
+
+        `Tcontext_dense`: float32, int64 or string.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -539,6 +541,8 @@ def parse_sequence_example(
     tf.io.parse_sequence_example calls that.
 
     Gradient: none registered.
+
+    `Tcontext_dense`: float32, int64 or string.
 
     `ParseSequenceExample.create` in the current scope, with
     ParseSequenceExample.Options as keywords.

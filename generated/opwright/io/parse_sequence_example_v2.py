@@ -284,7 +284,7 @@ class ParseSequenceExampleV2(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             Ncontext_sparse: int = default(0),
             context_sparse_types: Sequence[AnyDTypeLike] = default(()),
             context_ragged_value_types: Sequence[AnyDTypeLike] = default(()),
@@ -299,8 +299,8 @@ class ParseSequenceExampleV2(Op):
             feature_list_dense_shapes: Sequence[ShapeLike] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 Ncontext_sparse=Ncontext_sparse,
                 context_sparse_types=context_sparse_types,
@@ -409,6 +409,8 @@ class ParseSequenceExampleV2(Op):
         ParseExampleV2 reads messages without sequences.
 
         Gradient: none registered.
+
+        `Tcontext_dense`: float32, int64 or string.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -682,6 +684,8 @@ def parse_sequence_example_v2(
     ParseExampleV2 reads messages without sequences.
 
     Gradient: none registered.
+
+    `Tcontext_dense`: float32, int64 or string.
 
     `ParseSequenceExampleV2.create` in the current scope, with
     ParseSequenceExampleV2.Options as keywords.

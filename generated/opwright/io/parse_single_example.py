@@ -148,6 +148,8 @@ class ParseSingleExample(Op):
 
         Gradient: none registered.
 
+        `Tdense`: float32, int64 or string.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -264,6 +266,8 @@ def parse_single_example(
     reads many at once, which is faster.
 
     Gradient: none registered.
+
+    `Tdense`: float32, int64 or string.
 
     `ParseSingleExample.create` in the current scope.
 

@@ -201,7 +201,7 @@ class ParseSingleSequenceExample(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             context_sparse_types: Sequence[AnyDTypeLike] = default(()),
             feature_list_dense_types: Sequence[AnyDTypeLike] = default(()),
             context_dense_shapes: Sequence[ShapeLike] = default(()),
@@ -209,8 +209,8 @@ class ParseSingleSequenceExample(Op):
             feature_list_dense_shapes: Sequence[ShapeLike] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 context_sparse_types=context_sparse_types,
                 feature_list_dense_types=feature_list_dense_types,
@@ -276,6 +276,8 @@ class ParseSingleSequenceExample(Op):
         ragged features.
 
         Gradient: none registered.
+
+        `Tcontext_dense`: float32, int64 or string.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -442,6 +444,8 @@ def parse_single_sequence_example(
     features.
 
     Gradient: none registered.
+
+    `Tcontext_dense`: float32, int64 or string.
 
     `ParseSingleSequenceExample.create` in the current scope, with
     ParseSingleSequenceExample.Options as keywords.

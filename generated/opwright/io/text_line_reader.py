@@ -90,14 +90,14 @@ class TextLineReader(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             skip_header_lines: int = default(0),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 skip_header_lines=skip_header_lines,
                 container=container,

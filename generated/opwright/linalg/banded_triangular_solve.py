@@ -115,13 +115,13 @@ class BandedTriangularSolve(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             lower: bool = default(True),
             adjoint: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(lower=lower, adjoint=adjoint)
 
         def with_lower(self, lower: bool) -> Self:
@@ -163,6 +163,8 @@ class BandedTriangularSolve(TensorOp[T]):
         triangles.
 
         Gradient: registered.
+
+        `T`: float64, float32, float16, complex64 or complex128.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -253,6 +255,8 @@ def banded_triangular_solve(
     others of a stack it gives inf or nan. MatrixTriangularSolve takes whole triangles.
 
     Gradient: registered.
+
+    `T`: float64, float32, float16, complex64 or complex128.
 
     `BandedTriangularSolve.create` in the current scope, with
     BandedTriangularSolve.Options as keywords.

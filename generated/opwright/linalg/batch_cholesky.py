@@ -93,6 +93,8 @@ class BatchCholesky(TensorOp[T]):
         BatchCholesky was removed in GraphDef version 13. Use Cholesky instead.
         Gradient: none registered.
 
+        `T`: float64 or float32.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -140,6 +142,8 @@ def batch_cholesky(
 
     BatchCholesky was removed in GraphDef version 13. Use Cholesky instead. Gradient:
     none registered.
+
+    `T`: float64 or float32.
 
     `BatchCholesky.create` in the current scope.
 

@@ -101,6 +101,8 @@ class BatchCholeskyGrad(TensorOp[T]):
         BatchCholeskyGrad was removed in GraphDef version 13. Use CholeskyGrad instead.
         Gradient: none registered.
 
+        `T`: float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -156,6 +158,8 @@ def batch_cholesky_grad(
 
     BatchCholeskyGrad was removed in GraphDef version 13. Use CholeskyGrad instead.
     Gradient: none registered.
+
+    `T`: float32 or float64.
 
     `BatchCholeskyGrad.create` in the current scope.
 

@@ -112,15 +112,15 @@ class BatchMatMul(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             adj_x: bool = default(False),
             adj_y: bool = default(False),
             grad_x: bool = default(False),
             grad_y: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(adj_x=adj_x, adj_y=adj_y, grad_x=grad_x, grad_y=grad_y)
 
         def with_adj_x(self, adj_x: bool) -> Self:
@@ -159,6 +159,8 @@ class BatchMatMul(TensorOp[T]):
         sets it apart from BatchMatMulV2, which new programs should call.
 
         Gradient: registered.
+
+        `T`: bfloat16, float16, float32, float64, int32, int64, complex64 or complex128.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -261,6 +263,8 @@ def batch_mat_mul(
     from BatchMatMulV2, which new programs should call.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, int32, int64, complex64 or complex128.
 
     `BatchMatMul.create` in the current scope, with BatchMatMul.Options as keywords.
 

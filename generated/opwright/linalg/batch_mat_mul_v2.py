@@ -127,15 +127,15 @@ class BatchMatMulV2(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             adj_x: bool = default(False),
             adj_y: bool = default(False),
             grad_x: bool = default(False),
             grad_y: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(adj_x=adj_x, adj_y=adj_y, grad_x=grad_x, grad_y=grad_y)
 
         def with_adj_x(self, adj_x: bool) -> Self:
@@ -179,6 +179,9 @@ class BatchMatMulV2(TensorOp[T]):
         over any of them; MatMul is for a single pair.
 
         Gradient: registered.
+
+        `T`: bfloat16, float16, float32, float64, int16, int32, int64, uint8, uint16,
+        uint32, uint64, complex64 or complex128.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -299,6 +302,9 @@ def batch_mat_mul_v2(
     MatMul is for a single pair.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, int16, int32, int64, uint8, uint16,
+    uint32, uint64, complex64 or complex128.
 
     `BatchMatMulV2.create` in the current scope, with BatchMatMulV2.Options as keywords.
 

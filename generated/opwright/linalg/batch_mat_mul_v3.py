@@ -140,15 +140,15 @@ class BatchMatMulV3(TensorOp[Tout]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             adj_x: bool = default(False),
             adj_y: bool = default(False),
             grad_x: bool = default(False),
             grad_y: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(adj_x=adj_x, adj_y=adj_y, grad_x=grad_x, grad_y=grad_y)
 
         def with_adj_x(self, adj_x: bool) -> Self:
@@ -195,6 +195,12 @@ class BatchMatMulV3(TensorOp[Tout]):
         a single pair.
 
         Gradient: registered.
+
+        `Ta`: bfloat16, float16, float32, float64, uint8, int8, int16, int32, int64,
+        complex64 or complex128.
+
+        `Tb`: bfloat16, float16, float32, float64, uint8, int8, int16, int32, int64,
+        complex64 or complex128.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -318,6 +324,12 @@ def batch_mat_mul_v3(
     single pair.
 
     Gradient: registered.
+
+    `Ta`: bfloat16, float16, float32, float64, uint8, int8, int16, int32, int64,
+    complex64 or complex128.
+
+    `Tb`: bfloat16, float16, float32, float64, uint8, int8, int16, int32, int64,
+    complex64 or complex128.
 
     `BatchMatMulV3.create` in the current scope, with BatchMatMulV3.Options as keywords.
 

@@ -95,6 +95,8 @@ class BatchMatrixDeterminant(TensorOp[T]):
         BatchMatrixDeterminant was removed in GraphDef version 13. Use MatrixDeterminant
         instead. Gradient: none registered.
 
+        `T`: float32, float64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -142,6 +144,8 @@ def batch_matrix_determinant(
 
     BatchMatrixDeterminant was removed in GraphDef version 13. Use MatrixDeterminant
     instead. Gradient: none registered.
+
+    `T`: float32, float64, complex64 or complex128.
 
     `BatchMatrixDeterminant.create` in the current scope.
 

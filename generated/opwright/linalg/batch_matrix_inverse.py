@@ -88,12 +88,12 @@ class BatchMatrixInverse(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             adjoint: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(adjoint=adjoint)
 
         def with_adjoint(self, adjoint: bool) -> Self:
@@ -119,6 +119,8 @@ class BatchMatrixInverse(TensorOp[T]):
 
         BatchMatrixInverse was removed in GraphDef version 13. Use MatrixInverse
         instead. Gradient: none registered.
+
+        `T`: float64 or float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -184,6 +186,8 @@ def batch_matrix_inverse(
 
     BatchMatrixInverse was removed in GraphDef version 13. Use MatrixInverse instead.
     Gradient: none registered.
+
+    `T`: float64 or float32.
 
     `BatchMatrixInverse.create` in the current scope, with BatchMatrixInverse.Options as
     keywords.

@@ -92,12 +92,12 @@ class BatchMatrixSolve(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             adjoint: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(adjoint=adjoint)
 
         def with_adjoint(self, adjoint: bool) -> Self:
@@ -127,6 +127,8 @@ class BatchMatrixSolve(TensorOp[T]):
 
         BatchMatrixSolve was removed in GraphDef version 13. Use MatrixSolve instead.
         Gradient: none registered.
+
+        `T`: float64 or float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -198,6 +200,8 @@ def batch_matrix_solve(
 
     BatchMatrixSolve was removed in GraphDef version 13. Use MatrixSolve instead.
     Gradient: none registered.
+
+    `T`: float64 or float32.
 
     `BatchMatrixSolve.create` in the current scope, with BatchMatrixSolve.Options as
     keywords.

@@ -96,12 +96,12 @@ class BatchMatrixSolveLs(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             fast: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(fast=fast)
 
         def with_fast(self, fast: bool) -> Self:
@@ -133,6 +133,8 @@ class BatchMatrixSolveLs(TensorOp[T]):
 
         BatchMatrixSolveLs was removed in GraphDef version 13. Use MatrixSolveLs
         instead. Gradient: none registered.
+
+        `T`: float64 or float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -208,6 +210,8 @@ def batch_matrix_solve_ls(
 
     BatchMatrixSolveLs was removed in GraphDef version 13. Use MatrixSolveLs instead.
     Gradient: none registered.
+
+    `T`: float64 or float32.
 
     `BatchMatrixSolveLs.create` in the current scope, with BatchMatrixSolveLs.Options as
     keywords.

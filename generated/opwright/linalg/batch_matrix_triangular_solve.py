@@ -99,13 +99,13 @@ class BatchMatrixTriangularSolve(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             lower: bool = default(True),
             adjoint: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(lower=lower, adjoint=adjoint)
 
         def with_lower(self, lower: bool) -> Self:
@@ -139,6 +139,8 @@ class BatchMatrixTriangularSolve(TensorOp[T]):
 
         BatchMatrixTriangularSolve was removed in GraphDef version 13. Use
         MatrixTriangularSolve instead. Gradient: none registered.
+
+        `T`: float64 or float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -220,6 +222,8 @@ def batch_matrix_triangular_solve(
 
     BatchMatrixTriangularSolve was removed in GraphDef version 13. Use
     MatrixTriangularSolve instead. Gradient: none registered.
+
+    `T`: float64 or float32.
 
     `BatchMatrixTriangularSolve.create` in the current scope, with
     BatchMatrixTriangularSolve.Options as keywords.

@@ -99,6 +99,8 @@ class BatchSelfAdjointEig(TensorOp[T]):
         BatchSelfAdjointEig was removed in GraphDef version 11. Use SelfAdjointEigV2
         instead. Gradient: none registered.
 
+        `T`: float64 or float32.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -150,6 +152,8 @@ def batch_self_adjoint_eig(
 
     BatchSelfAdjointEig was removed in GraphDef version 11. Use SelfAdjointEigV2
     instead. Gradient: none registered.
+
+    `T`: float64 or float32.
 
     `BatchSelfAdjointEig.create` in the current scope.
 

@@ -105,12 +105,12 @@ class BatchSelfAdjointEigV2(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             compute_v: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(compute_v=compute_v)
 
         def with_compute_v(self, compute_v: bool) -> Self:
@@ -136,6 +136,8 @@ class BatchSelfAdjointEigV2(Op, Generic[T]):
 
         BatchSelfAdjointEigV2 was removed in GraphDef version 13. Use SelfAdjointEigV2
         instead. Gradient: none registered.
+
+        `T`: float64 or float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -207,6 +209,8 @@ def batch_self_adjoint_eig_v2(
 
     BatchSelfAdjointEigV2 was removed in GraphDef version 13. Use SelfAdjointEigV2
     instead. Gradient: none registered.
+
+    `T`: float64 or float32.
 
     `BatchSelfAdjointEigV2.create` in the current scope, with
     BatchSelfAdjointEigV2.Options as keywords.

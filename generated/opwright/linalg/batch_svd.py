@@ -110,13 +110,13 @@ class BatchSvd(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             compute_uv: bool = default(True),
             full_matrices: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(compute_uv=compute_uv, full_matrices=full_matrices)
 
         def with_compute_uv(self, compute_uv: bool) -> Self:
@@ -144,6 +144,8 @@ class BatchSvd(Op, Generic[T]):
 
         BatchSvd was removed in GraphDef version 13. Use Svd instead. Gradient: none
         registered.
+
+        `T`: float64, float32, complex64 or complex128.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -222,6 +224,8 @@ def batch_svd(
 
     BatchSvd was removed in GraphDef version 13. Use Svd instead. Gradient: none
     registered.
+
+    `T`: float64, float32, complex64 or complex128.
 
     `BatchSvd.create` in the current scope, with BatchSvd.Options as keywords.
 

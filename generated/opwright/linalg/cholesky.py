@@ -116,6 +116,8 @@ class Cholesky(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float64, float32, float16, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -172,6 +174,8 @@ def cholesky(
     for matrices that are not symmetric.
 
     Gradient: registered.
+
+    `T`: float64, float32, float16, complex64 or complex128.
 
     `Cholesky.create` in the current scope.
 

@@ -107,6 +107,8 @@ class CholeskyGrad(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -160,6 +162,8 @@ def cholesky_grad(
     for complex numbers.
 
     Gradient: none registered.
+
+    `T`: float16, float32 or float64.
 
     `CholeskyGrad.create` in the current scope.
 

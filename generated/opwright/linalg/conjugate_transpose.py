@@ -112,6 +112,8 @@ class ConjugateTranspose(TensorOp[T]):
 
         Gradient: registered.
 
+        `Tperm`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -172,6 +174,8 @@ def conjugate_transpose(
     matrix, `adj_x` and `adj_y` of BatchMatMulV2 cost no copy.
 
     Gradient: registered.
+
+    `Tperm`: int32 or int64.
 
     `ConjugateTranspose.create` in the current scope.
 

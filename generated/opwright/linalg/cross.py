@@ -105,6 +105,9 @@ class Cross(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -159,6 +162,9 @@ def cross(
     nothing broadcasts. Integers wrap around, and unsigned ones below 0 as well.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `Cross.create` in the current scope.
 

@@ -103,6 +103,8 @@ class Diag(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, int32, int64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -154,6 +156,8 @@ def diag(
     diagonals, and leaves the others alone.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, int32, int64, complex64 or complex128.
 
     `Diag.create` in the current scope.
 

@@ -98,6 +98,8 @@ class DiagPart(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, int32, int64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -147,6 +149,8 @@ def diag_part(
     which may differ in size.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, int32, int64, complex64 or complex128.
 
     `DiagPart.create` in the current scope.
 

@@ -116,12 +116,12 @@ class Eig(Op, Generic[Tout]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             compute_v: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(compute_v=compute_v)
 
         def with_compute_v(self, compute_v: bool) -> Self:
@@ -156,6 +156,8 @@ class Eig(Op, Generic[Tout]):
         the iteration does not converge.
 
         Gradient: registered.
+
+        `T`: float32, float64, complex64 or complex128.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -238,6 +240,8 @@ def eig(
     does not converge.
 
     Gradient: registered.
+
+    `T`: float32, float64, complex64 or complex128.
 
     `Eig.create` in the current scope, with Eig.Options as keywords.
 

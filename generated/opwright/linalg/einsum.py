@@ -128,6 +128,8 @@ class Einsum(TensorOp[T]):
 
         Gradient: registered.
 
+        `N`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -201,6 +203,8 @@ def einsum(
     cheap order, and fills in what is missing after "->", which this op requires.
 
     Gradient: registered.
+
+    `N`: at least 1.
 
     `Einsum.create` in the current scope.
 

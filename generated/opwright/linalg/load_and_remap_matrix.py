@@ -109,12 +109,12 @@ class LoadAndRemapMatrix(TensorOp[TFloat32]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             max_rows_in_memory: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(max_rows_in_memory=max_rows_in_memory)
 
         def with_max_rows_in_memory(self, max_rows_in_memory: int) -> Self:

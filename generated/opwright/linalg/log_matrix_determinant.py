@@ -125,6 +125,8 @@ class LogMatrixDeterminant(Op, Generic[T]):
 
         Gradient: registered.
 
+        `T`: float16, float32, float64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -179,6 +181,8 @@ def log_matrix_determinant(
     Cholesky gives is cheaper.
 
     Gradient: registered.
+
+    `T`: float16, float32, float64, complex64 or complex128.
 
     `LogMatrixDeterminant.create` in the current scope.
 

@@ -150,6 +150,8 @@ class Lu(Op, Generic[T, OutputIdxType]):
 
         Gradient: none registered.
 
+        `T`: float64, float32, float16, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -242,6 +244,8 @@ def lu(
     rows of a right side by `p`, then call MatrixTriangularSolve twice.
 
     Gradient: none registered.
+
+    `T`: float64, float32, float16, complex64 or complex128.
 
     `Lu.create` in the current scope.
 

@@ -118,15 +118,15 @@ class MatMul(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             transpose_a: bool = default(False),
             transpose_b: bool = default(False),
             grad_a: bool = default(False),
             grad_b: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 transpose_a=transpose_a,
                 transpose_b=transpose_b,
@@ -173,6 +173,9 @@ class MatMul(TensorOp[T]):
         mostly zeros. Complex matrices are transposed and not conjugated.
 
         Gradient: registered.
+
+        `T`: bfloat16, float16, float32, float64, int32, int64, uint8, uint16, uint32,
+        uint64, complex64 or complex128.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -279,6 +282,9 @@ def mat_mul(
     zeros. Complex matrices are transposed and not conjugated.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, int32, int64, uint8, uint16, uint32,
+    uint64, complex64 or complex128.
 
     `MatMul.create` in the current scope, with MatMul.Options as keywords.
 

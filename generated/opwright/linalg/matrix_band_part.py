@@ -128,6 +128,8 @@ class MatrixBandPart(TensorOp[T]):
 
         Gradient: registered.
 
+        `Tindex`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -209,6 +211,8 @@ def matrix_band_part(
     Causal masks are made so, of ones. MatrixDiagPartV3 takes diagonals out into rows.
 
     Gradient: registered.
+
+    `Tindex`: int32 or int64.
 
     `MatrixBandPart.create` in the current scope.
 

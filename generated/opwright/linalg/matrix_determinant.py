@@ -99,6 +99,8 @@ class MatrixDeterminant(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float16, float32, float64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -145,6 +147,8 @@ def matrix_determinant(
     well equations can be solved; Svd does.
 
     Gradient: registered.
+
+    `T`: float16, float32, float64, complex64 or complex128.
 
     `MatrixDeterminant.create` in the current scope.
 

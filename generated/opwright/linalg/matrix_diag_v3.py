@@ -129,14 +129,14 @@ class MatrixDiagV3(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             align: Literal[
                 "LEFT_RIGHT", "RIGHT_LEFT", "LEFT_LEFT", "RIGHT_RIGHT"
             ] = default("RIGHT_LEFT"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(align=align)
 
         def with_align(

@@ -100,6 +100,8 @@ class MatrixExponential(TensorOp[T]):
         MatrixExponential was removed in GraphDef version 27. Use Python implementation
         tf.linalg.matrix_exponential instead. Gradient: none registered.
 
+        `T`: float64, float32, float16, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -149,6 +151,8 @@ def matrix_exponential(
 
     MatrixExponential was removed in GraphDef version 27. Use Python implementation
     tf.linalg.matrix_exponential instead. Gradient: none registered.
+
+    `T`: float64, float32, float16, complex64 or complex128.
 
     `MatrixExponential.create` in the current scope.
 

@@ -98,12 +98,12 @@ class MatrixInverse(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             adjoint: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(adjoint=adjoint)
 
         def with_adjoint(self, adjoint: bool) -> Self:
@@ -129,6 +129,8 @@ class MatrixInverse(TensorOp[T]):
         Cholesky and MatrixTriangularSolve where the matrix is positive definite.
 
         Gradient: registered.
+
+        `T`: float64, float32, float16, complex64 or complex128.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -198,6 +200,8 @@ def matrix_inverse(
     Cholesky and MatrixTriangularSolve where the matrix is positive definite.
 
     Gradient: registered.
+
+    `T`: float64, float32, float16, complex64 or complex128.
 
     `MatrixInverse.create` in the current scope, with MatrixInverse.Options as keywords.
 

@@ -91,6 +91,8 @@ class MatrixLogarithm(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -138,6 +140,8 @@ def matrix_logarithm(
     is no gradient. tf.linalg.expm goes the other way.
 
     Gradient: none registered.
+
+    `T`: complex64 or complex128.
 
     `MatrixLogarithm.create` in the current scope.
 

@@ -102,12 +102,12 @@ class MatrixSolve(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             adjoint: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(adjoint=adjoint)
 
         def with_adjoint(self, adjoint: bool) -> Self:
@@ -140,6 +140,8 @@ class MatrixSolve(TensorOp[T]):
         TridiagonalSolve for three diagonals.
 
         Gradient: registered.
+
+        `T`: float64, float32, float16, complex64 or complex128.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -215,6 +217,8 @@ def matrix_solve(
     TridiagonalSolve for three diagonals.
 
     Gradient: registered.
+
+    `T`: float64, float32, float16, complex64 or complex128.
 
     `MatrixSolve.create` in the current scope, with MatrixSolve.Options as keywords.
 

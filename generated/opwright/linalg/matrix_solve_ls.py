@@ -110,12 +110,12 @@ class MatrixSolveLs(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             fast: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(fast=fast)
 
         def with_fast(self, fast: bool) -> Self:
@@ -154,6 +154,8 @@ class MatrixSolveLs(TensorOp[T]):
         rank.
 
         Gradient: registered.
+
+        `T`: float64, float32, float16, complex64 or complex128.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -238,6 +240,8 @@ def matrix_solve_ls(
     MatrixSolve is for square matrices, and Svd for the choice of what counts as rank.
 
     Gradient: registered.
+
+    `T`: float64, float32, float16, complex64 or complex128.
 
     `MatrixSolveLs.create` in the current scope, with MatrixSolveLs.Options as keywords.
 

@@ -105,6 +105,8 @@ class MatrixSquareRoot(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float64, float32, float16, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -157,6 +159,8 @@ def matrix_square_root(
     another kind of root for whitening.
 
     Gradient: registered.
+
+    `T`: float64, float32, float16, complex64 or complex128.
 
     `MatrixSquareRoot.create` in the current scope.
 

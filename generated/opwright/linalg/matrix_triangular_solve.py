@@ -105,13 +105,13 @@ class MatrixTriangularSolve(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             lower: bool = default(True),
             adjoint: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(lower=lower, adjoint=adjoint)
 
         def with_lower(self, lower: bool) -> Self:
@@ -147,6 +147,8 @@ class MatrixTriangularSolve(TensorOp[T]):
         is for triangles of few diagonals.
 
         Gradient: registered.
+
+        `T`: bfloat16, float64, float32, float16, complex64 or complex128.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -231,6 +233,8 @@ def matrix_triangular_solve(
     triangles of few diagonals.
 
     Gradient: registered.
+
+    `T`: bfloat16, float64, float32, float16, complex64 or complex128.
 
     `MatrixTriangularSolve.create` in the current scope, with
     MatrixTriangularSolve.Options as keywords.

@@ -121,12 +121,12 @@ class Qr(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             full_matrices: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(full_matrices=full_matrices)
 
         def with_full_matrices(self, full_matrices: bool) -> Self:
@@ -158,6 +158,8 @@ class Qr(Op, Generic[T]):
         squares without handing out factors.
 
         Gradient: registered.
+
+        `T`: float64, float32, float16, complex64 or complex128.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -251,6 +253,8 @@ def qr(
     factors.
 
     Gradient: registered.
+
+    `T`: float64, float32, float16, complex64 or complex128.
 
     `Qr.create` in the current scope, with Qr.Options as keywords.
 

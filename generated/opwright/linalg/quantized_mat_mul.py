@@ -147,13 +147,13 @@ class QuantizedMatMul(Op, Generic[Toutput]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             transpose_a: bool = default(False),
             transpose_b: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(transpose_a=transpose_a, transpose_b=transpose_b)
 
         def with_transpose_a(self, transpose_a: bool) -> Self:
@@ -229,6 +229,10 @@ class QuantizedMatMul(Op, Generic[Toutput]):
         converters of whole models.
 
         Gradient: none registered.
+
+        `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+        `T2`: qint8, quint8, qint32, qint16 or quint16.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -383,6 +387,10 @@ def quantized_mat_mul(
     quantize with UniformQuantizedDot, or leave that to converters of whole models.
 
     Gradient: none registered.
+
+    `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+    `T2`: qint8, quint8, qint32, qint16 or quint16.
 
     `QuantizedMatMul.create` in the current scope, with QuantizedMatMul.Options as
     keywords.

@@ -169,14 +169,14 @@ class QuantizedMatMulWithBias(Op, Generic[Toutput]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             transpose_a: bool = default(False),
             transpose_b: bool = default(False),
             input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 transpose_a=transpose_a,
                 transpose_b=transpose_b,
@@ -262,6 +262,12 @@ class QuantizedMatMulWithBias(Op, Generic[Toutput]):
         QuantizedMatMulWithBiasAndReluAndRequantize goes on to 8 bits.
 
         Gradient: none registered.
+
+        `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+        `T2`: qint8, quint8, qint32, qint16 or quint16.
+
+        `Tbias`: float32 or qint32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -447,6 +453,12 @@ def quantized_mat_mul_with_bias(
     to 8 bits.
 
     Gradient: none registered.
+
+    `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+    `T2`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tbias`: float32 or qint32.
 
     `QuantizedMatMulWithBias.create` in the current scope, with
     QuantizedMatMulWithBias.Options as keywords.

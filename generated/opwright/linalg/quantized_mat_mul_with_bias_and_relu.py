@@ -164,14 +164,14 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             transpose_a: bool = default(False),
             transpose_b: bool = default(False),
             input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 transpose_a=transpose_a,
                 transpose_b=transpose_b,
@@ -257,6 +257,10 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
         QuantizedMatMulWithBiasAndReluAndRequantize goes on to 8 bits.
 
         Gradient: none registered.
+
+        `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+        `T2`: qint8, quint8, qint32, qint16 or quint16.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -442,6 +446,10 @@ def quantized_mat_mul_with_bias_and_relu(
     QuantizedMatMulWithBiasAndReluAndRequantize goes on to 8 bits.
 
     Gradient: none registered.
+
+    `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+    `T2`: qint8, quint8, qint32, qint16 or quint16.
 
     `QuantizedMatMulWithBiasAndRelu.create` in the current scope, with
     QuantizedMatMulWithBiasAndRelu.Options as keywords.

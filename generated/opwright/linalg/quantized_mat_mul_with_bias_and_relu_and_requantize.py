@@ -174,14 +174,14 @@ class QuantizedMatMulWithBiasAndReluAndRequantize(Op, Generic[Toutput]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             transpose_a: bool = default(False),
             transpose_b: bool = default(False),
             input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 transpose_a=transpose_a,
                 transpose_b=transpose_b,
@@ -273,6 +273,12 @@ class QuantizedMatMulWithBiasAndReluAndRequantize(Op, Generic[Toutput]):
         nothing and leaves the outputs empty.
 
         Gradient: none registered.
+
+        `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+        `T2`: qint8, quint8, qint32, qint16 or quint16.
+
+        `Tbias`: float32 or qint32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -501,6 +507,12 @@ def quantized_mat_mul_with_bias_and_relu_and_requantize(
     and leaves the outputs empty.
 
     Gradient: none registered.
+
+    `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+    `T2`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tbias`: float32 or qint32.
 
     `QuantizedMatMulWithBiasAndReluAndRequantize.create` in the current scope, with
     QuantizedMatMulWithBiasAndReluAndRequantize.Options as keywords.

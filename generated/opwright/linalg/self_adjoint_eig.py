@@ -99,6 +99,8 @@ class SelfAdjointEig(TensorOp[T]):
         SelfAdjointEig was removed in GraphDef version 11. Use SelfAdjointEigV2 instead.
         Gradient: none registered.
 
+        `T`: float64, float32 or float16.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -149,6 +151,8 @@ def self_adjoint_eig(
 
     SelfAdjointEig was removed in GraphDef version 11. Use SelfAdjointEigV2 instead.
     Gradient: none registered.
+
+    `T`: float64, float32 or float16.
 
     `SelfAdjointEig.create` in the current scope.
 

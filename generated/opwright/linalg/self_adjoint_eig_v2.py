@@ -116,12 +116,12 @@ class SelfAdjointEigV2(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             compute_v: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(compute_v=compute_v)
 
         def with_compute_v(self, compute_v: bool) -> Self:
@@ -152,6 +152,8 @@ class SelfAdjointEigV2(Op, Generic[T]):
         for those that are not even square.
 
         Gradient: registered.
+
+        `T`: float64, float32, float16, complex64 or complex128.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -232,6 +234,8 @@ def self_adjoint_eig_v2(
     those that are not even square.
 
     Gradient: registered.
+
+    `T`: float64, float32, float16, complex64 or complex128.
 
     `SelfAdjointEigV2.create` in the current scope, with SelfAdjointEigV2.Options as
     keywords.

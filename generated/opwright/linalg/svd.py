@@ -128,13 +128,13 @@ class Svd(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             compute_uv: bool = default(True),
             full_matrices: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(compute_uv=compute_uv, full_matrices=full_matrices)
 
         def with_compute_uv(self, compute_uv: bool) -> Self:
@@ -171,6 +171,8 @@ class Svd(Op, Generic[T]):
         needs distinct singular values.
 
         Gradient: registered.
+
+        `T`: float64, float32, float16, complex64 or complex128.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -263,6 +265,8 @@ def svd(
     singular values.
 
     Gradient: registered.
+
+    `T`: float64, float32, float16, complex64 or complex128.
 
     `Svd.create` in the current scope, with Svd.Options as keywords.
 

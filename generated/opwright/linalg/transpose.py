@@ -122,6 +122,8 @@ class Transpose(TensorOp[T]):
 
         Gradient: registered.
 
+        `Tperm`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -189,6 +191,8 @@ def transpose(
     for transposed inputs that cost no copy; Einsum finds the order by itself.
 
     Gradient: registered.
+
+    `Tperm`: int32 or int64.
 
     `Transpose.create` in the current scope.
 

@@ -121,6 +121,8 @@ class TridiagonalMatMul(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float64, float32, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -194,6 +196,8 @@ def tridiagonal_mat_mul(
     TridiagonalSolve does the reverse, with the diagonals stacked into one tensor.
 
     Gradient: registered.
+
+    `T`: float64, float32, complex64 or complex128.
 
     `TridiagonalMatMul.create` in the current scope.
 

@@ -112,13 +112,13 @@ class TridiagonalSolve(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             partial_pivoting: bool = default(True),
             perturb_singular: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 partial_pivoting=partial_pivoting, perturb_singular=perturb_singular
             )
@@ -162,6 +162,8 @@ class TridiagonalSolve(TensorOp[T]):
         matrices, BandedTriangularSolve is for other triangles of few diagonals.
 
         Gradient: registered.
+
+        `T`: float64, float32, complex64 or complex128.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -254,6 +256,8 @@ def tridiagonal_solve(
     matrices, BandedTriangularSolve is for other triangles of few diagonals.
 
     Gradient: registered.
+
+    `T`: float64, float32, complex64 or complex128.
 
     `TridiagonalSolve.create` in the current scope, with TridiagonalSolve.Options as
     keywords.

@@ -126,14 +126,14 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             value_shape: ShapeLike = default(()),
             initial_num_buckets: int = default(131072),
             max_load_factor: float = default(0.8),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 value_shape=value_shape,
                 initial_num_buckets=initial_num_buckets,

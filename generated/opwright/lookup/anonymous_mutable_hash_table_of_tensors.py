@@ -94,12 +94,12 @@ class AnonymousMutableHashTableOfTensors(TensorOp[TResource]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             value_shape: ShapeLike = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(value_shape=value_shape)
 
         def with_value_shape(self, value_shape: ShapeLike) -> Self:

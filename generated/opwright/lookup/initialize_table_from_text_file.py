@@ -100,14 +100,14 @@ class InitializeTableFromTextFile(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             vocab_size: int = default(-1),
             delimiter: StringLike = default("\t"),
             offset: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(vocab_size=vocab_size, delimiter=delimiter, offset=offset)
 
         def with_vocab_size(self, vocab_size: int) -> Self:

@@ -134,7 +134,7 @@ class MutableDenseHashTable(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
             use_node_name_sharing: bool = default(False),
@@ -143,8 +143,8 @@ class MutableDenseHashTable(TensorOp[TString]):
             max_load_factor: float = default(0.8),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 container=container,
                 shared_name=shared_name,

@@ -113,15 +113,15 @@ class MutableHashTableOfTensorsV2(TensorOp[TResource]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
             use_node_name_sharing: bool = default(False),
             value_shape: ShapeLike = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 container=container,
                 shared_name=shared_name,

@@ -103,6 +103,8 @@ class Abs(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, int8, int16, int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -153,6 +155,8 @@ def abs(
     Sign keeps what this op drops.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, int8, int16, int32 or int64.
 
     `Abs.create` in the current scope.
 

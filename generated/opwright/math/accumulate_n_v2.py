@@ -119,6 +119,12 @@ class AccumulateNV2(TensorOp[T]):
 
         Commutative. An aggregation of its inputs. Gradient: registered.
 
+        `N`: at least 1.
+
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -186,6 +192,11 @@ def accumulate_n_v2(
     variants fail; tf.math.accumulate_n calls AddN there.
 
     Commutative. An aggregation of its inputs. Gradient: registered.
+
+    `N`: at least 1.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `AccumulateNV2.create` in the current scope.
 

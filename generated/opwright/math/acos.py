@@ -93,6 +93,8 @@ class Acos(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -140,6 +142,8 @@ def acos(
     first.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `Acos.create` in the current scope.
 

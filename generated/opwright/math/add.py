@@ -115,6 +115,9 @@ class Add(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, uint8, int8, int16, int32, int64,
+        complex64, complex128 or string.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -174,6 +177,9 @@ def add(
     further, and StringJoin for strings.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, uint8, int8, int16, int32, int64,
+    complex64, complex128 or string.
 
     `Add.create` in the current scope.
 

@@ -111,6 +111,12 @@ class AddN(TensorOp[T]):
 
         Commutative. An aggregation of its inputs. Gradient: registered.
 
+        `N`: at least 1.
+
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32,
+        uint64 or variant.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -166,6 +172,12 @@ def add_n(
     holds fewer of many large summands at once.
 
     Commutative. An aggregation of its inputs. Gradient: registered.
+
+    `N`: at least 1.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64 or
+    variant.
 
     `AddN.create` in the current scope.
 

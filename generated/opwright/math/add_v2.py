@@ -115,6 +115,9 @@ class AddV2(TensorOp[T]):
 
         Commutative. An aggregation of its inputs. Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, uint8, uint16, uint32, uint64, int8,
+        int16, int32, int64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -176,6 +179,9 @@ def add_v2(
     of a float are not to be relied on.
 
     Commutative. An aggregation of its inputs. Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, uint8, uint16, uint32, uint64, int8,
+    int16, int32, int64, complex64 or complex128.
 
     `AddV2.create` in the current scope.
 

@@ -121,6 +121,8 @@ class Angle(TensorOp[Tout]):
 
         Gradient: registered.
 
+        `T`: complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -192,6 +194,8 @@ def angle(
     by the first op that a process runs: give those a dtype.
 
     Gradient: registered.
+
+    `T`: complex64 or complex128.
 
     `Angle.create` in the current scope.
 

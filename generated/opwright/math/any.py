@@ -102,12 +102,12 @@ class Any(TensorOp[TBool]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             keep_dims: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(keep_dims=keep_dims)
 
         def with_keep_dims(self, keep_dims: bool) -> Self:
@@ -139,6 +139,8 @@ class Any(TensorOp[TBool]):
         All asks whether every one is True; LogicalOr compares two tensors.
 
         Gradient: none registered.
+
+        `Tidx`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -239,6 +241,8 @@ def any(
     All asks whether every one is True; LogicalOr compares two tensors.
 
     Gradient: none registered.
+
+    `Tidx`: int32 or int64.
 
     `Any.create` in the current scope, with Any.Options as keywords.
 

@@ -101,12 +101,12 @@ class ApproximateEqual(TensorOp[TBool]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             tolerance: float = default(1e-05),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(tolerance=tolerance)
 
         def with_tolerance(self, tolerance: float) -> Self:
@@ -138,6 +138,10 @@ class ApproximateEqual(TensorOp[TBool]):
         Equal compares exactly.
 
         Commutative. Gradient: declared not differentiable.
+
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -214,6 +218,9 @@ def approximate_equal(
     Equal compares exactly.
 
     Commutative. Gradient: declared not differentiable.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `ApproximateEqual.create` in the current scope, with ApproximateEqual.Options as
     keywords.

@@ -159,6 +159,11 @@ class ArgMax(TensorOp[OutputType]):
 
         Gradient: registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32, uint64, qint8, quint8, qint32, qint16, quint16 or bool.
+
+        `Tidx`: int16, int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -265,6 +270,11 @@ def arg_max(
     There is no gradient.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32, uint64, qint8, quint8, qint32, qint16, quint16 or bool.
+
+    `Tidx`: int16, int32 or int64.
 
     `ArgMax.create` in the current scope.
 

@@ -149,6 +149,11 @@ class ArgMin(TensorOp[OutputType]):
 
         Gradient: registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32, uint64, qint8, quint8, qint32, qint16, quint16 or bool.
+
+        `Tidx`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -250,6 +255,11 @@ def arg_min(
     axes. Min gives the element instead. There is no gradient.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32, uint64, qint8, quint8, qint32, qint16, quint16 or bool.
+
+    `Tidx`: int32 or int64.
 
     `ArgMin.create` in the current scope.
 

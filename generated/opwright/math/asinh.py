@@ -86,6 +86,8 @@ class Asinh(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -130,6 +132,8 @@ def asinh(
     |x|)` far out: a logarithm for data that is negative or zero as well.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `Asinh.create` in the current scope.
 

@@ -92,6 +92,8 @@ class Atan(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -139,6 +141,8 @@ def atan(
     coordinates and finds the angle in all four quadrants.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `Atan.create` in the current scope.
 

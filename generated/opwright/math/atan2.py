@@ -110,6 +110,8 @@ class Atan2(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -165,6 +167,8 @@ def atan2(
     gradient at (0, 0) is nan. Angle does it for complex numbers.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `Atan2.create` in the current scope.
 

@@ -88,6 +88,8 @@ class Atanh(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -133,6 +135,8 @@ def atanh(
     of a correlation nearly normal.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `Atanh.create` in the current scope.
 

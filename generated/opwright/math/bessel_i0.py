@@ -92,6 +92,8 @@ class BesselI0(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -138,6 +140,8 @@ def bessel_i0(
     of it. BesselI1 is its derivative. The CPU has no kernel for bfloat16.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `BesselI0.create` in the current scope.
 

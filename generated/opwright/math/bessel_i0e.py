@@ -90,6 +90,8 @@ class BesselI0e(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -137,6 +139,8 @@ def bessel_i0e(
     kernel for bfloat16.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `BesselI0e.create` in the current scope.
 

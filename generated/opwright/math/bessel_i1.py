@@ -89,6 +89,8 @@ class BesselI1(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -134,6 +136,8 @@ def bessel_i1(
     is the derivative of BesselI0. The CPU has no kernel for bfloat16.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `BesselI1.create` in the current scope.
 

@@ -113,6 +113,8 @@ class Betainc(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -171,6 +173,8 @@ def betainc(
     Only `x` has a gradient.
 
     Gradient: registered.
+
+    `T`: float32 or float64.
 
     `Betainc.create` in the current scope.
 

@@ -120,6 +120,8 @@ class Bincount(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: int32, int64, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -206,6 +208,8 @@ def bincount(
     UnsortedSegmentSum adds up whole rows; Bucketize makes integers of floats.
 
     Gradient: none registered.
+
+    `T`: int32, int64, float32 or float64.
 
     `Bincount.create` in the current scope.
 

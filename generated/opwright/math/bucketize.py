@@ -112,6 +112,8 @@ class Bucketize(TensorOp[TInt32]):
 
         Gradient: none registered.
 
+        `T`: int32, int64, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -169,6 +171,8 @@ def bucketize(
     from tensors.
 
     Gradient: none registered.
+
+    `T`: int32, int64, float32 or float64.
 
     `Bucketize.create` in the current scope.
 

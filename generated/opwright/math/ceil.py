@@ -93,6 +93,8 @@ class Ceil(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -140,6 +142,8 @@ def ceil(
     towards 0. The gradient is none: TensorFlow passes nothing back.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `Ceil.create` in the current scope.
 

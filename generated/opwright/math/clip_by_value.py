@@ -115,6 +115,10 @@ class ClipByValue(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -191,6 +195,9 @@ def clip_by_value(
     elements within the range, and goes to the ends for the others.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `ClipByValue.create` in the current scope.
 

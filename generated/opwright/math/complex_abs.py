@@ -121,6 +121,8 @@ class ComplexAbs(TensorOp[Tout]):
 
         Gradient: registered.
 
+        `T`: complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -192,6 +194,8 @@ def complex_abs(
     direction.
 
     Gradient: registered.
+
+    `T`: complex64 or complex128.
 
     `ComplexAbs.create` in the current scope.
 

@@ -97,6 +97,8 @@ class Conj(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: complex64, complex128 or variant.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -144,6 +146,8 @@ def conj(
     conjugate at once, use ConjugateTranspose.
 
     Gradient: registered.
+
+    `T`: complex64, complex128 or variant.
 
     `Conj.create` in the current scope.
 

@@ -113,13 +113,13 @@ class Cumprod(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             exclusive: bool = default(False),
             reverse: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(exclusive=exclusive, reverse=reverse)
 
         def with_exclusive(self, exclusive: bool) -> Self:
@@ -156,6 +156,12 @@ class Cumprod(TensorOp[T]):
         scalar `x`. Prod gives the last step alone.
 
         Gradient: registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
+        `Tidx`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -250,6 +256,11 @@ def cumprod(
     `x`. Prod gives the last step alone.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tidx`: int32 or int64.
 
     `Cumprod.create` in the current scope, with Cumprod.Options as keywords.
 

@@ -113,13 +113,13 @@ class CumulativeLogsumexp(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             exclusive: bool = default(False),
             reverse: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(exclusive=exclusive, reverse=reverse)
 
         def with_exclusive(self, exclusive: bool) -> Self:
@@ -156,6 +156,10 @@ class CumulativeLogsumexp(TensorOp[T]):
         for probabilities that are kept as logarithms.
 
         Gradient: registered.
+
+        `T`: bfloat16, float16, float32 or float64.
+
+        `Tidx`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -249,6 +253,10 @@ def cumulative_logsumexp(
     probabilities that are kept as logarithms.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
+
+    `Tidx`: int32 or int64.
 
     `CumulativeLogsumexp.create` in the current scope, with CumulativeLogsumexp.Options
     as keywords.

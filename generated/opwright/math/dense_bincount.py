@@ -125,12 +125,12 @@ class DenseBincount(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             binary_output: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(binary_output=binary_output)
 
         def with_binary_output(self, binary_output: bool) -> Self:
@@ -165,6 +165,10 @@ class DenseBincount(TensorOp[T]):
         alone; SparseBincount and RaggedBincount count rows of different lengths.
 
         Gradient: none registered.
+
+        `Tidx`: int32 or int64.
+
+        `T`: int32, int64, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -272,6 +276,10 @@ def dense_bincount(
     SparseBincount and RaggedBincount count rows of different lengths.
 
     Gradient: none registered.
+
+    `Tidx`: int32 or int64.
+
+    `T`: int32, int64, float32 or float64.
 
     `DenseBincount.create` in the current scope, with DenseBincount.Options as keywords.
 

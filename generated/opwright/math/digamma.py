@@ -87,6 +87,8 @@ class Digamma(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -131,6 +133,8 @@ def digamma(
     Lgamma; Polygamma has the higher derivatives.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `Digamma.create` in the current scope.
 

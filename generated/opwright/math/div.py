@@ -115,6 +115,9 @@ class Div(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, uint8, int8, uint16, int16, int32,
+        uint32, uint64, int64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -174,6 +177,9 @@ def div(
     RealDiv, FloorDiv, TruncateDiv, and DivNoNan for zeros.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, uint8, int8, uint16, int16, int32, uint32,
+    uint64, int64, complex64 or complex128.
 
     `Div.create` in the current scope.
 

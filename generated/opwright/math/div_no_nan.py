@@ -108,6 +108,8 @@ class DivNoNan(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float16, float32, bfloat16, float64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -162,6 +164,8 @@ def div_no_nan(
     Xdivy is 0 where `x` is 0 instead.
 
     Gradient: registered.
+
+    `T`: float16, float32, bfloat16, float64, complex64 or complex128.
 
     `DivNoNan.create` in the current scope.
 

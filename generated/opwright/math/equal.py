@@ -102,12 +102,12 @@ class Equal(TensorOp[TBool]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             incompatible_shape_error: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(incompatible_shape_error=incompatible_shape_error)
 
         def with_incompatible_shape_error(self, incompatible_shape_error: bool) -> Self:

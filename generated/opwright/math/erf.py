@@ -94,6 +94,8 @@ class Erf(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -142,6 +144,8 @@ def erf(
     the inverse.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `Erf.create` in the current scope.
 

@@ -92,6 +92,8 @@ class Erfc(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -140,6 +142,8 @@ def erfc(
     2`.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `Erfc.create` in the current scope.
 

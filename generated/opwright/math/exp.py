@@ -95,6 +95,8 @@ class Exp(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -144,6 +146,8 @@ def exp(
     Expm1 is accurate near 0, where `exp(x) - 1` loses digits. Log is the inverse.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `Exp.create` in the current scope.
 

@@ -95,6 +95,8 @@ class Floor(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -143,6 +145,8 @@ def floor(
     TensorFlow passes nothing back.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `Floor.create` in the current scope.
 

@@ -115,6 +115,9 @@ class FloorDiv(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, uint8, int8, uint16, int16, int32,
+        uint32, uint64, int64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -175,6 +178,9 @@ def floor_div(
     kernel on the CPU.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, uint8, int8, uint16, int16, int32, uint32,
+    uint64, int64, complex64 or complex128.
 
     `FloorDiv.create` in the current scope.
 

@@ -117,6 +117,9 @@ class FloorMod(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: int8, int16, int32, int64, uint8, uint16, uint32, uint64, bfloat16,
+        float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -177,6 +180,9 @@ def floor_mod(
     equal, or 1, counted from the last axis.
 
     Gradient: registered.
+
+    `T`: int8, int16, int32, int64, uint8, uint16, uint32, uint64, bfloat16, float16,
+    float32 or float64.
 
     `FloorMod.create` in the current scope.
 

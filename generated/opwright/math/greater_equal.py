@@ -103,6 +103,9 @@ class GreaterEqual(TensorOp[TBool]):
 
         Gradient: declared not differentiable.
 
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -156,6 +159,9 @@ def greater_equal(
     here. Greater leaves equal ones out; Less asks the opposite.
 
     Gradient: declared not differentiable.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `GreaterEqual.create` in the current scope.
 

@@ -149,6 +149,8 @@ class HistogramFixedWidth(TensorOp[Dtype]):
 
         Gradient: none registered.
 
+        `T`: int32, int64, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -262,6 +264,8 @@ def histogram_fixed_width(
     different widths, Bincount those of integers.
 
     Gradient: none registered.
+
+    `T`: int32, int64, float32 or float64.
 
     `HistogramFixedWidth.create` in the current scope.
 

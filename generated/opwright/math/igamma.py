@@ -114,6 +114,8 @@ class Igamma(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -171,6 +173,8 @@ def igamma(
     its digits.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `Igamma.create` in the current scope.
 

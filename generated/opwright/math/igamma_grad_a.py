@@ -112,6 +112,8 @@ class IgammaGradA(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -168,6 +170,8 @@ def igamma_grad_a(
     RandomGammaGrad is the derivative of samples.
 
     Gradient: none registered.
+
+    `T`: float32 or float64.
 
     `IgammaGradA.create` in the current scope.
 

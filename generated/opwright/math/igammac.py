@@ -109,6 +109,8 @@ class Igammac(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -163,6 +165,8 @@ def igammac(
     inputs have a gradient.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `Igammac.create` in the current scope.
 

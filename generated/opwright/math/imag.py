@@ -111,6 +111,8 @@ class Imag(TensorOp[Tout]):
 
         Gradient: registered.
 
+        `T`: complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -177,6 +179,8 @@ def imag(
     takes the other part, Complex puts both together.
 
     Gradient: registered.
+
+    `T`: complex64 or complex128.
 
     `Imag.create` in the current scope.
 

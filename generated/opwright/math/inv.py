@@ -99,6 +99,9 @@ class Inv(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, complex64
+        or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -146,6 +149,9 @@ def inv(
     bits.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, complex64 or
+    complex128.
 
     `Inv.create` in the current scope.
 

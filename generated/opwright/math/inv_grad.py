@@ -107,6 +107,8 @@ class InvGrad(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -160,6 +162,8 @@ def inv_grad(
     ReciprocalGrad.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `InvGrad.create` in the current scope.
 

@@ -98,6 +98,8 @@ class InvertPermutation(TensorOp[T]):
 
         Gradient: declared not differentiable.
 
+        `T`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -157,6 +159,8 @@ def invert_permutation(
     Invert flips bits, MatrixInverse is for matrices.
 
     Gradient: declared not differentiable.
+
+    `T`: int32 or int64.
 
     `InvertPermutation.create` in the current scope.
 

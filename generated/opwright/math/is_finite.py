@@ -81,6 +81,8 @@ class IsFinite(TensorOp[TBool]):
 
         Gradient: none registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -123,6 +125,8 @@ def is_finite(
     IsNan say what is wrong.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `IsFinite.create` in the current scope.
 

@@ -80,6 +80,8 @@ class IsInf(TensorOp[TBool]):
 
         Gradient: none registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -120,6 +122,8 @@ def is_inf(
     another: 1e5 is inf in half. IsFinite is True where neither this nor IsNan is.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `IsInf.create` in the current scope.
 

@@ -82,6 +82,8 @@ class IsNan(TensorOp[TBool]):
 
         Gradient: none registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -125,6 +127,8 @@ def is_nan(
     never finds it. CheckNumerics stops a program at the first one instead.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `IsNan.create` in the current scope.
 

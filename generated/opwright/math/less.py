@@ -103,6 +103,9 @@ class Less(TensorOp[TBool]):
 
         Gradient: declared not differentiable.
 
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -156,6 +159,9 @@ def less(
     here. LessEqual counts equal ones too; Greater asks the opposite.
 
     Gradient: declared not differentiable.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `Less.create` in the current scope.
 

@@ -106,6 +106,9 @@ class LessEqual(TensorOp[TBool]):
 
         Gradient: declared not differentiable.
 
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -162,6 +165,9 @@ def less_equal(
     here. Less leaves equal ones out; Greater asks the opposite.
 
     Gradient: declared not differentiable.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `LessEqual.create` in the current scope.
 

@@ -93,6 +93,8 @@ class Lgamma(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -142,6 +144,8 @@ def lgamma(
     negative for x between -1 and 0, is lost. Digamma is its derivative.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `Lgamma.create` in the current scope.
 

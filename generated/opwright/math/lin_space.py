@@ -125,6 +125,10 @@ class LinSpace(TensorOp[T]):
 
         Gradient: declared not differentiable.
 
+        `T`: bfloat16, float16, float32 or float64.
+
+        `Tidx`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -201,6 +205,10 @@ def lin_space(
     tensors out of others and does not call this op. There is no gradient.
 
     Gradient: declared not differentiable.
+
+    `T`: bfloat16, float16, float32 or float64.
+
+    `Tidx`: int32 or int64.
 
     `LinSpace.create` in the current scope.
 

@@ -96,6 +96,8 @@ class Log(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -145,6 +147,8 @@ def log(
     logarithm of factorials. For another base divide by the logarithm of the base.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `Log.create` in the current scope.
 

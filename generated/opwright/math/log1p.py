@@ -92,6 +92,8 @@ class Log1p(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -140,6 +142,8 @@ def log1p(
     Xlog1py multiplies by a number that may be 0. Expm1 is the inverse.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `Log1p.create` in the current scope.
 

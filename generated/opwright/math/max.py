@@ -120,12 +120,12 @@ class Max(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             keep_dims: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(keep_dims=keep_dims)
 
         def with_keep_dims(self, keep_dims: bool) -> Self:
@@ -160,6 +160,11 @@ class Max(TensorOp[T]):
         rows.
 
         Gradient: registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32, uint64, qint8, quint8, qint32, qint16 or quint16.
+
+        `Tidx`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -264,6 +269,11 @@ def max(
     the greatest is, Maximum compares two tensors, SegmentMax takes groups of rows.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32, uint64, qint8, quint8, qint32, qint16 or quint16.
+
+    `Tidx`: int32 or int64.
 
     `Max.create` in the current scope, with Max.Options as keywords.
 

@@ -107,6 +107,9 @@ class Maximum(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, int8, uint8, int16, uint16, int32,
+        uint32, int64 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -162,6 +165,9 @@ def maximum(
     Max takes the greatest along axes of one tensor; ArgMax says where it is.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, int8, uint8, int16, uint16, int32, uint32,
+    int64 or uint64.
 
     `Maximum.create` in the current scope.
 

@@ -118,12 +118,12 @@ class Min(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             keep_dims: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(keep_dims=keep_dims)
 
         def with_keep_dims(self, keep_dims: bool) -> Self:
@@ -158,6 +158,11 @@ class Min(TensorOp[T]):
         rows.
 
         Gradient: registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32, uint64, qint8, quint8, qint32, qint16 or quint16.
+
+        `Tidx`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -260,6 +265,11 @@ def min(
     the smallest is, Minimum compares two tensors, SegmentMin takes groups of rows.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32, uint64, qint8, quint8, qint32, qint16 or quint16.
+
+    `Tidx`: int32 or int64.
 
     `Min.create` in the current scope, with Min.Options as keywords.
 

@@ -107,6 +107,9 @@ class Minimum(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, int8, uint8, int16, uint16, int32,
+        uint32, int64 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -162,6 +165,9 @@ def minimum(
     Min takes the smallest along axes of one tensor; ArgMin says where it is.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, int8, uint8, int16, uint16, int32, uint32,
+    int64 or uint64.
 
     `Minimum.create` in the current scope.
 

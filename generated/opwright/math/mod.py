@@ -111,6 +111,8 @@ class Mod(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: int32, int64, float16, bfloat16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -169,6 +171,8 @@ def mod(
     means, has the sign of the divisor. New programs call one of these.
 
     Gradient: none registered.
+
+    `T`: int32, int64, float16, bfloat16, float32 or float64.
 
     `Mod.create` in the current scope.
 

@@ -111,6 +111,9 @@ class Mul(TensorOp[T]):
 
         Commutative. Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, uint8, int8, uint16, int16, int32,
+        uint32, uint64, int64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -169,6 +172,9 @@ def mul(
     in one step.
 
     Commutative. Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, uint8, int8, uint16, int16, int32, uint32,
+    uint64, int64, complex64 or complex128.
 
     `Mul.create` in the current scope.
 

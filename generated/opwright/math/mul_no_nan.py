@@ -106,6 +106,8 @@ class MulNoNan(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -159,6 +161,8 @@ def mul_no_nan(
     Shapes are broadcast: sizes have to be equal, or 1, counted from the last axis.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `MulNoNan.create` in the current scope.
 

@@ -90,6 +90,8 @@ class Ndtri(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -135,6 +137,8 @@ def ndtri(
     and bfloat16 have no kernel on the CPU.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `Ndtri.create` in the current scope.
 

@@ -104,6 +104,8 @@ class NextAfter(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float64 or float32.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -154,6 +156,8 @@ def next_after(
     broadcast: sizes have to be equal, or 1, counted from the last axis.
 
     Gradient: registered.
+
+    `T`: float64 or float32.
 
     `NextAfter.create` in the current scope.
 

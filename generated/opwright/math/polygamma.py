@@ -109,6 +109,8 @@ class Polygamma(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -162,6 +164,8 @@ def polygamma(
     `x` has the order a + 1.
 
     Gradient: registered.
+
+    `T`: float32 or float64.
 
     `Polygamma.create` in the current scope.
 

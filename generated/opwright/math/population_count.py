@@ -82,6 +82,8 @@ class PopulationCount(TensorOp[TUint8]):
 
         Gradient: declared not differentiable.
 
+        `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -125,6 +127,8 @@ def population_count(
     numbers differ, the Hamming distance of hashes.
 
     Gradient: declared not differentiable.
+
+    `T`: int8, int16, int32, int64, uint8, uint16, uint32 or uint64.
 
     `PopulationCount.create` in the current scope.
 

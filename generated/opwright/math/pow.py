@@ -120,6 +120,9 @@ class Pow(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float32, float16, float64, int8, int16, int32, int64, complex64
+        or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -183,6 +186,9 @@ def pow(
     of `x`, as 0 where x is not above 0.
 
     Gradient: registered.
+
+    `T`: bfloat16, float32, float16, float64, int8, int16, int32, int64, complex64 or
+    complex128.
 
     `Pow.create` in the current scope.
 

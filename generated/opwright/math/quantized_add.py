@@ -180,6 +180,10 @@ class QuantizedAdd(Op, Generic[Toutput]):
 
         Gradient: none registered.
 
+        `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+        `T2`: qint8, quint8, qint32, qint16 or quint16.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -300,6 +304,10 @@ def quantized_add(
     makes such numbers, Dequantize floats of them, Requantize int8.
 
     Gradient: none registered.
+
+    `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+    `T2`: qint8, quint8, qint32, qint16 or quint16.
 
     `QuantizedAdd.create` in the current scope.
 

@@ -179,6 +179,10 @@ class QuantizedMul(Op, Generic[Toutput]):
 
         Gradient: none registered.
 
+        `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+        `T2`: qint8, quint8, qint32, qint16 or quint16.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -299,6 +303,10 @@ def quantized_mul(
     for matrices.
 
     Gradient: none registered.
+
+    `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+    `T2`: qint8, quint8, qint32, qint16 or quint16.
 
     `QuantizedMul.create` in the current scope.
 

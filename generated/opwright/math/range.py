@@ -134,6 +134,9 @@ class Range(TensorOp[Tidx]):
 
         Gradient: declared not differentiable.
 
+        `Tidx`: bfloat16, float16, float32, float64, int8, int16, int32, int64, uint16,
+        uint32 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -211,6 +214,9 @@ def range(
     int8, int16 and unsigned dtypes have no kernel on the CPU.
 
     Gradient: declared not differentiable.
+
+    `Tidx`: bfloat16, float16, float32, float64, int8, int16, int32, int64, uint16,
+    uint32 or uint64.
 
     `Range.create` in the current scope.
 

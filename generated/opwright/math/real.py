@@ -113,6 +113,8 @@ class Real(TensorOp[Tout]):
 
         Gradient: registered.
 
+        `T`: complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -180,6 +182,8 @@ def real(
     together.
 
     Gradient: registered.
+
+    `T`: complex64 or complex128.
 
     `Real.create` in the current scope.
 

@@ -101,6 +101,9 @@ class Reciprocal(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, complex64
+        or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -148,6 +151,9 @@ def reciprocal(
     infinities, RealDiv by another tensor.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, complex64 or
+    complex128.
 
     `Reciprocal.create` in the current scope.
 

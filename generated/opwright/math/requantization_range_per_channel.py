@@ -132,6 +132,8 @@ class RequantizationRangePerChannel(Op):
 
         Gradient: none registered.
 
+        `T`: qint8, quint8, qint32, qint16 or quint16.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -213,6 +215,8 @@ def requantization_range_per_channel(
     range.
 
     Gradient: none registered.
+
+    `T`: qint8, quint8, qint32, qint16 or quint16.
 
     `RequantizationRangePerChannel.create` in the current scope.
 

@@ -190,6 +190,8 @@ class RequantizePerChannel(Op, Generic[OutType]):
 
         Gradient: none registered.
 
+        `T`: qint8, quint8, qint32, qint16 or quint16.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -343,6 +345,8 @@ def requantize_per_channel(
     axes are refused, and fewer ranges than channels. Requantize is for one range.
 
     Gradient: none registered.
+
+    `T`: qint8, quint8, qint32, qint16 or quint16.
 
     `RequantizePerChannel.create` in the current scope.
 

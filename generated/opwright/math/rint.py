@@ -83,6 +83,8 @@ class Rint(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -125,6 +127,8 @@ def rint(
     Round does the same for more dtypes. Floor and Ceil round to one side.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `Rint.create` in the current scope.
 

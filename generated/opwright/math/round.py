@@ -98,6 +98,9 @@ class Round(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, complex64
+        or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -145,6 +148,9 @@ def round(
     Complex numbers have no kernel there. Floor and Ceil round to one side.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, complex64 or
+    complex128.
 
     `Round.create` in the current scope.
 

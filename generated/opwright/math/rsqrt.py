@@ -98,6 +98,8 @@ class Rsqrt(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -149,6 +151,8 @@ def rsqrt(
     off in the last bit or two.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `Rsqrt.create` in the current scope.
 

@@ -116,6 +116,11 @@ class SegmentMin(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
+
+        `Tindices`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -184,6 +189,11 @@ def segment_min(
     marks groups without rows by the greatest number of the dtype.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
+    `Tindices`: int32 or int64.
 
     `SegmentMin.create` in the current scope.
 

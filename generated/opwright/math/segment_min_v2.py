@@ -124,6 +124,13 @@ class SegmentMinV2(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
+
+        `Tindices`: int32 or int64.
+
+        `Tnumsegments`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -210,6 +217,13 @@ def segment_min_v2(
     SegmentMin or UnsortedSegmentMin.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
+    `Tnumsegments`: int32 or int64.
 
     `SegmentMinV2.create` in the current scope.
 

@@ -94,6 +94,8 @@ class Sigmoid(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -141,6 +143,8 @@ def sigmoid(
     tf.nn.sigmoid_cross_entropy_with_logits: both keep the digits that are lost here.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `Sigmoid.create` in the current scope.
 

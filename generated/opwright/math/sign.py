@@ -102,6 +102,9 @@ class Sign(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, complex64
+        or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -151,6 +154,9 @@ def sign(
     is the part that this op drops: `x = sign(x) * abs(x)`.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, complex64 or
+    complex128.
 
     `Sign.create` in the current scope.
 

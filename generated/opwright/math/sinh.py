@@ -85,6 +85,8 @@ class Sinh(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -128,6 +130,8 @@ def sinh(
     beyond about 89 in float32 and 710 in double. Asinh is the inverse.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `Sinh.create` in the current scope.
 

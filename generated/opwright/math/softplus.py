@@ -94,6 +94,8 @@ class Softplus(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float16, bfloat16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -142,6 +144,8 @@ def softplus(
     turns any number into a scale that has to be positive.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `Softplus.create` in the current scope.
 

@@ -103,6 +103,8 @@ class SoftplusGrad(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float16, bfloat16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -157,6 +159,8 @@ def softplus_grad(
     Gradients of Softplus call it; programs seldom have to.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `SoftplusGrad.create` in the current scope.
 

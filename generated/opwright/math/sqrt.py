@@ -95,6 +95,8 @@ class Sqrt(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -144,6 +146,8 @@ def sqrt(
     where elements may be 0. Rsqrt gives 1 divided by the root in one step.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `Sqrt.create` in the current scope.
 

@@ -102,6 +102,9 @@ class Square(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, uint8,
+        uint16, uint32, uint64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -150,6 +153,9 @@ def square(
     and is slower.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, uint8, uint16,
+    uint32, uint64, complex64 or complex128.
 
     `Square.create` in the current scope.
 

@@ -108,6 +108,8 @@ class SquaredDifference(TensorOp[T]):
 
         Commutative. Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, int32, int64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -165,6 +167,8 @@ def squared_difference(
     loss of a regression.
 
     Commutative. Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, int32, int64, complex64 or complex128.
 
     `SquaredDifference.create` in the current scope.
 

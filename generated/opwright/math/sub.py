@@ -109,6 +109,9 @@ class Sub(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, uint8, int8, uint16, int16, int32,
+        int64, complex64, complex128, uint32 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -166,6 +169,9 @@ def sub(
     - 1 is 255 in uint8. inf - inf is nan. SquaredDifference squares as well.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, uint8, int8, uint16, int16, int32, int64,
+    complex64, complex128, uint32 or uint64.
 
     `Sub.create` in the current scope.
 

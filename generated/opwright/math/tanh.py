@@ -89,6 +89,8 @@ class Tanh(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -134,6 +136,8 @@ def tanh(
     TanhGrad is what gradients are made of, Atanh the inverse.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `Tanh.create` in the current scope.
 

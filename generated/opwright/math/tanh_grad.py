@@ -105,6 +105,8 @@ class TanhGrad(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -157,6 +159,8 @@ def tanh_grad(
     Gradients of Tanh call it; programs seldom have to.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, complex64 or complex128.
 
     `TanhGrad.create` in the current scope.
 

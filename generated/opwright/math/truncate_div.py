@@ -114,6 +114,9 @@ class TruncateDiv(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32, float64, uint8, int8, uint16, int16, int32,
+        uint32, uint64, int64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -173,6 +176,9 @@ def truncate_div(
     have no kernel on the CPU.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32, float64, uint8, int8, uint16, int16, int32, uint32,
+    uint64, int64, complex64 or complex128.
 
     `TruncateDiv.create` in the current scope.
 

@@ -109,6 +109,8 @@ class TruncateMod(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: int32, int64, bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -164,6 +166,8 @@ def truncate_mod(
     counted from the last axis. Half and bfloat16 have no kernel on the CPU.
 
     Gradient: none registered.
+
+    `T`: int32, int64, bfloat16, float16, float32 or float64.
 
     `TruncateMod.create` in the current scope.
 

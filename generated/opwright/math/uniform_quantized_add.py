@@ -141,14 +141,14 @@ class UniformQuantizedAdd(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             lhs_quantization_axis: int = default(-1),
             rhs_quantization_axis: int = default(-1),
             output_quantization_axis: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 lhs_quantization_axis=lhs_quantization_axis,
                 rhs_quantization_axis=rhs_quantization_axis,
@@ -205,6 +205,8 @@ class UniformQuantizedAdd(TensorOp[T]):
         QuantizedAdd is the older op, which takes ranges.
 
         Gradient: none registered.
+
+        `T`: qint32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -399,6 +401,8 @@ def uniform_quantized_add(
     is the older op, which takes ranges.
 
     Gradient: none registered.
+
+    `T`: qint32.
 
     `UniformQuantizedAdd.create` in the current scope, with UniformQuantizedAdd.Options
     as keywords.

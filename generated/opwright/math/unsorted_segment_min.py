@@ -128,6 +128,13 @@ class UnsortedSegmentMin(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
+
+        `Tindices`: int32 or int64.
+
+        `Tnumsegments`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -217,6 +224,13 @@ def unsorted_segment_min(
     those without elements.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
+    `Tindices`: int32 or int64.
+
+    `Tnumsegments`: int32 or int64.
 
     `UnsortedSegmentMin.create` in the current scope.
 

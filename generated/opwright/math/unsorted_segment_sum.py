@@ -133,6 +133,14 @@ class UnsortedSegmentSum(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
+        `Tindices`: int16, int32 or int64.
+
+        `Tnumsegments`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -222,6 +230,13 @@ def unsorted_segment_sum(
     sorted ids and finds the number of groups by itself; Bincount counts.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int16, int32 or int64.
+
+    `Tnumsegments`: int32 or int64.
 
     `UnsortedSegmentSum.create` in the current scope.
 

@@ -102,6 +102,8 @@ class Xdivy(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float16, bfloat16, float32, float64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -152,6 +154,8 @@ def xdivy(
     last axis.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32, float64, complex64 or complex128.
 
     `Xdivy.create` in the current scope.
 

@@ -108,6 +108,8 @@ class Xlog1py(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float16, bfloat16, float32, float64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -160,6 +162,8 @@ def xlog1py(
     1, counted from the last axis. Xlogy takes the logarithm of y itself.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32, float64, complex64 or complex128.
 
     `Xlog1py.create` in the current scope.
 

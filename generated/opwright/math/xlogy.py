@@ -104,6 +104,8 @@ class Xlogy(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float16, bfloat16, float32, float64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -156,6 +158,8 @@ def xlogy(
     Xlog1py takes the logarithm of 1 + y.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32, float64, complex64 or complex128.
 
     `Xlogy.create` in the current scope.
 

@@ -110,6 +110,8 @@ class Zeta(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -164,6 +166,8 @@ def zeta(
     `q` has a gradient.
 
     Gradient: registered.
+
+    `T`: float32 or float64.
 
     `Zeta.create` in the current scope.
 

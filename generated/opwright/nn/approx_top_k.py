@@ -134,7 +134,7 @@ class ApproxTopK(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             reduction_dimension: int = default(-1),
             recall_target: float = default(0.95),
             is_max_k: bool = default(True),
@@ -142,8 +142,8 @@ class ApproxTopK(Op, Generic[T]):
             aggregate_to_topk: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 reduction_dimension=reduction_dimension,
                 recall_target=recall_target,
@@ -190,6 +190,8 @@ class ApproxTopK(Op, Generic[T]):
         The indices come with it. For exact results everywhere take TopKV2.
 
         Gradient: registered.
+
+        `T`: float16, bfloat16 or float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -299,6 +301,8 @@ def approx_top_k(
     The indices come with it. For exact results everywhere take TopKV2.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16 or float32.
 
     `ApproxTopK.create` in the current scope, with ApproxTopK.Options as keywords.
 

@@ -103,12 +103,12 @@ class AvgPool(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(data_format=data_format)
 
         def with_data_format(self, data_format: Literal["NHWC", "NCHW"]) -> Self:
@@ -142,6 +142,8 @@ class AvgPool(TensorOp[T]):
         maximum, AvgPool3D has one axis more.
 
         Gradient: registered.
+
+        `T`: float16, bfloat16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -253,6 +255,8 @@ def avg_pool(
     AvgPool3D has one axis more.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `AvgPool.create` in the current scope, with AvgPool.Options as keywords.
 

@@ -103,12 +103,12 @@ class AvgPool3D(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             data_format: Literal["NDHWC", "NCDHW"] = default("NDHWC"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(data_format=data_format)
 
         def with_data_format(self, data_format: Literal["NDHWC", "NCDHW"]) -> Self:
@@ -142,6 +142,8 @@ class AvgPool3D(TensorOp[T]):
         one along the channels, oneDNN gives an empty tensor instead.
 
         Gradient: registered.
+
+        `T`: float16, bfloat16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -253,6 +255,8 @@ def avg_pool3d(
     along the channels, oneDNN gives an empty tensor instead.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `AvgPool3D.create` in the current scope, with AvgPool3D.Options as keywords.
 

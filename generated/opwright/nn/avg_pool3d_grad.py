@@ -108,12 +108,12 @@ class AvgPool3DGrad(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             data_format: Literal["NDHWC", "NCDHW"] = default("NDHWC"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(data_format=data_format)
 
         def with_data_format(self, data_format: Literal["NDHWC", "NCDHW"]) -> Self:
@@ -144,6 +144,8 @@ class AvgPool3DGrad(TensorOp[T]):
         number of volumes, but not other sizes or channels, which give wrong numbers.
 
         Gradient: registered.
+
+        `T`: float16, bfloat16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -274,6 +276,8 @@ def avg_pool3d_grad(
     volumes, but not other sizes or channels, which give wrong numbers.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `AvgPool3DGrad.create` in the current scope, with AvgPool3DGrad.Options as keywords.
 

@@ -110,12 +110,12 @@ class AvgPoolGrad(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(data_format=data_format)
 
         def with_data_format(self, data_format: Literal["NHWC", "NCHW"]) -> Self:
@@ -148,6 +148,8 @@ class AvgPoolGrad(TensorOp[T]):
         the process.
 
         Gradient: registered.
+
+        `T`: float16, bfloat16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -278,6 +280,8 @@ def avg_pool_grad(
     wrong numbers, and more channels than `orig_input_shape` has can end the process.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `AvgPoolGrad.create` in the current scope, with AvgPoolGrad.Options as keywords.
 

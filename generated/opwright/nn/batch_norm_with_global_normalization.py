@@ -127,6 +127,10 @@ class BatchNormWithGlobalNormalization(TensorOp[T]):
         BatchNormWithGlobalNormalization was removed in GraphDef version 9. Use
         tf.nn.batch_normalization(). Use FusedBatchNormV3. Gradient: registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -233,6 +237,9 @@ def batch_norm_with_global_normalization(
 
     BatchNormWithGlobalNormalization was removed in GraphDef version 9. Use
     tf.nn.batch_normalization(). Use FusedBatchNormV3. Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `BatchNormWithGlobalNormalization.create` in the current scope.
 

@@ -165,6 +165,10 @@ class BatchNormWithGlobalNormalizationGrad(Op, Generic[T]):
         tf.nn.batch_normalization(). Use FusedBatchNormGradV3. Gradient: none
         registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -283,6 +287,9 @@ def batch_norm_with_global_normalization_grad(
 
     BatchNormWithGlobalNormalizationGrad was removed in GraphDef version 9. Use
     tf.nn.batch_normalization(). Use FusedBatchNormGradV3. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `BatchNormWithGlobalNormalizationGrad.create` in the current scope.
 

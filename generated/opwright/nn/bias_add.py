@@ -100,12 +100,12 @@ class BiasAdd(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(data_format=data_format)
 
         def with_data_format(self, data_format: Literal["NHWC", "NCHW"]) -> Self:
@@ -134,6 +134,10 @@ class BiasAdd(TensorOp[T]):
         1, is refused. Compilers look for it after Conv2D and MatMul to fuse them.
 
         Gradient: registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -216,6 +220,9 @@ def bias_add(
     refused. Compilers look for it after Conv2D and MatMul to fuse them.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `BiasAdd.create` in the current scope, with BiasAdd.Options as keywords.
 

@@ -172,14 +172,14 @@ class BlockLSTM(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             forget_bias: float = default(1.0),
             cell_clip: float = default(3.0),
             use_peephole: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 forget_bias=forget_bias, cell_clip=cell_clip, use_peephole=use_peephole
             )
@@ -227,6 +227,8 @@ class BlockLSTM(Op, Generic[T]):
         a length for each sequence.
 
         Gradient: registered.
+
+        `T`: float16 or float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -391,6 +393,8 @@ def block_lstm(
     length for each sequence.
 
     Gradient: registered.
+
+    `T`: float16 or float32.
 
     `BlockLSTM.create` in the current scope, with BlockLSTM.Options as keywords.
 

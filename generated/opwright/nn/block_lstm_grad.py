@@ -216,6 +216,8 @@ class BlockLSTMGrad(Op, Generic[T]):
 
         Gradient: none registered.
 
+        `T`: float16 or float32.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -499,6 +501,8 @@ def block_lstm_grad(
     through as if it had not been cut. Sizes that do not fit are refused.
 
     Gradient: none registered.
+
+    `T`: float16 or float32.
 
     `BlockLSTMGrad.create` in the current scope.
 

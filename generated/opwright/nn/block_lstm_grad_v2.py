@@ -217,6 +217,8 @@ class BlockLSTMGradV2(Op, Generic[T]):
 
         Gradient: none registered.
 
+        `T`: float16 or float32.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -501,6 +503,8 @@ def block_lstm_grad_v2(
     through as if it had not been cut. Sizes that do not fit are refused.
 
     Gradient: none registered.
+
+    `T`: float16 or float32.
 
     `BlockLSTMGradV2.create` in the current scope.
 

@@ -168,13 +168,13 @@ class BlockLSTMV2(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             cell_clip: float = default(0.0),
             use_peephole: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(cell_clip=cell_clip, use_peephole=use_peephole)
 
         def with_cell_clip(self, cell_clip: float) -> Self:
@@ -218,6 +218,8 @@ class BlockLSTMV2(Op, Generic[T]):
         of `b`.
 
         Gradient: registered.
+
+        `T`: float16 or float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -373,6 +375,8 @@ def block_lstm_v2(
     others; BlockLSTM has i, ci, f, o and a forget bias, which here is a matter of `b`.
 
     Gradient: registered.
+
+    `T`: float16 or float32.
 
     `BlockLSTMV2.create` in the current scope, with BlockLSTMV2.Options as keywords.
 

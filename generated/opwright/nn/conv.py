@@ -143,7 +143,7 @@ class Conv(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             explicit_paddings: Sequence[int] = default(()),
             data_format: Literal["CHANNELS_FIRST", "CHANNELS_LAST"] = default(
                 "CHANNELS_LAST"
@@ -153,8 +153,8 @@ class Conv(TensorOp[T]):
             groups: int = default(1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 explicit_paddings=explicit_paddings,
                 data_format=data_format,
@@ -212,6 +212,8 @@ class Conv(TensorOp[T]):
         graph optimizers recognize.
 
         Gradient: none registered.
+
+        `T`: float16, bfloat16, float32, float64 or int32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -378,6 +380,8 @@ def conv(
     optimizers recognize.
 
     Gradient: none registered.
+
+    `T`: float16, bfloat16, float32, float64 or int32.
 
     `Conv.create` in the current scope, with Conv.Options as keywords.
 

@@ -142,15 +142,15 @@ class Conv2D(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_cudnn_on_gpu: bool = default(True),
             explicit_paddings: Sequence[int] = default(()),
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             dilations: Sequence[int] = default((1, 1, 1, 1)),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 use_cudnn_on_gpu=use_cudnn_on_gpu,
                 explicit_paddings=explicit_paddings,
@@ -203,6 +203,8 @@ class Conv2D(TensorOp[T]):
         axis more.
 
         Gradient: registered.
+
+        `T`: float16, bfloat16, float32, float64 or int32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -372,6 +374,8 @@ def conv2d(
     Conv2DBackpropInput is the transposed convolution, Conv3D has one axis more.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32, float64 or int32.
 
     `Conv2D.create` in the current scope, with Conv2D.Options as keywords.
 

@@ -151,15 +151,15 @@ class Conv2DBackpropInput(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_cudnn_on_gpu: bool = default(True),
             explicit_paddings: Sequence[int] = default(()),
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             dilations: Sequence[int] = default((1, 1, 1, 1)),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 use_cudnn_on_gpu=use_cudnn_on_gpu,
                 explicit_paddings=explicit_paddings,
@@ -211,6 +211,8 @@ class Conv2DBackpropInput(TensorOp[T]):
         but for the kernels of oneDNN, which are not for double and int32.
 
         Gradient: registered.
+
+        `T`: float16, bfloat16, float32, float64 or int32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -386,6 +388,8 @@ def conv2d_backprop_input(
     for the kernels of oneDNN, which are not for double and int32.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32, float64 or int32.
 
     `Conv2DBackpropInput.create` in the current scope, with Conv2DBackpropInput.Options
     as keywords.

@@ -134,15 +134,15 @@ class Conv2DBackpropInputV2(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_cudnn_on_gpu: bool = default(True),
             explicit_paddings: Sequence[int] = default(()),
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             dilations: Sequence[int] = default((1, 1, 1, 1)),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 use_cudnn_on_gpu=use_cudnn_on_gpu,
                 explicit_paddings=explicit_paddings,
@@ -189,6 +189,8 @@ class Conv2DBackpropInputV2(TensorOp[T]):
         not give is refused.
 
         Gradient: none registered.
+
+        `T`: float16, bfloat16, float32, float64 or int32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -344,6 +346,8 @@ def conv2d_backprop_input_v2(
     give is refused.
 
     Gradient: none registered.
+
+    `T`: float16, bfloat16, float32, float64 or int32.
 
     `Conv2DBackpropInputV2.create` in the current scope, with
     Conv2DBackpropInputV2.Options as keywords.

@@ -118,13 +118,13 @@ class Conv3D(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             data_format: Literal["NDHWC", "NCDHW"] = default("NDHWC"),
             dilations: Sequence[int] = default((1, 1, 1, 1, 1)),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(data_format=data_format, dilations=dilations)
 
         def with_data_format(self, data_format: Literal["NDHWC", "NCDHW"]) -> Self:
@@ -161,6 +161,8 @@ class Conv3D(TensorOp[T]):
         oneDNN, which are not for double. A dilation r reads at s * h + r * dh.
 
         Gradient: registered.
+
+        `T`: float16, bfloat16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -292,6 +294,8 @@ def conv3d(
     which are not for double. A dilation r reads at s * h + r * dh.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `Conv3D.create` in the current scope, with Conv3D.Options as keywords.
 

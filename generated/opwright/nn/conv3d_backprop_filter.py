@@ -119,12 +119,12 @@ class Conv3DBackpropFilter(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             dilations: Sequence[int] = default((1, 1, 1, 1, 1)),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(dilations=dilations)
 
         def with_dilations(self, dilations: Sequence[int]) -> Self:
@@ -164,6 +164,8 @@ class Conv3DBackpropFilter(TensorOp[T]):
 
         Conv3DBackpropFilter was removed in GraphDef version 10. Use
         Conv3DBackpropFilterV2. Gradient: none registered.
+
+        `T`: float16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -296,6 +298,8 @@ def conv3d_backprop_filter(
 
     Conv3DBackpropFilter was removed in GraphDef version 10. Use Conv3DBackpropFilterV2.
     Gradient: none registered.
+
+    `T`: float16, float32 or float64.
 
     `Conv3DBackpropFilter.create` in the current scope, with
     Conv3DBackpropFilter.Options as keywords.

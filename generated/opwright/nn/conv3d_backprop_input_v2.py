@@ -139,13 +139,13 @@ class Conv3DBackpropInputV2(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             data_format: Literal["NDHWC", "NCDHW"] = default("NDHWC"),
             dilations: Sequence[int] = default((1, 1, 1, 1, 1)),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(data_format=data_format, dilations=dilations)
 
         def with_data_format(self, data_format: Literal["NDHWC", "NCDHW"]) -> Self:
@@ -185,6 +185,10 @@ class Conv3DBackpropInputV2(TensorOp[T]):
         of oneDNN, which are not for double. Groups of channels are refused there.
 
         Gradient: registered.
+
+        `T`: float16, bfloat16, float32 or float64.
+
+        `Tshape`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -339,6 +343,10 @@ def conv3d_backprop_input_v2(
     oneDNN, which are not for double. Groups of channels are refused there.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
+
+    `Tshape`: int32 or int64.
 
     `Conv3DBackpropInputV2.create` in the current scope, with
     Conv3DBackpropInputV2.Options as keywords.

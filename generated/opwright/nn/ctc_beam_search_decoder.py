@@ -140,12 +140,12 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             merge_repeated: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(merge_repeated=merge_repeated)
 
         def with_merge_repeated(self, merge_repeated: bool) -> Self:
@@ -180,6 +180,8 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
         takes the best path alone, fast.
 
         Gradient: declared not differentiable.
+
+        `T`: float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -297,6 +299,8 @@ def ctc_beam_search_decoder(
     alone, fast.
 
     Gradient: declared not differentiable.
+
+    `T`: float32 or float64.
 
     `CTCBeamSearchDecoder.create` in the current scope, with
     CTCBeamSearchDecoder.Options as keywords.

@@ -133,13 +133,13 @@ class CTCGreedyDecoder(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             merge_repeated: bool = default(False),
             blank_index: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(merge_repeated=merge_repeated, blank_index=blank_index)
 
         def with_merge_repeated(self, merge_repeated: bool) -> Self:
@@ -172,6 +172,8 @@ class CTCGreedyDecoder(Op, Generic[T]):
         counts as 0.
 
         Gradient: declared not differentiable.
+
+        `T`: float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -274,6 +276,8 @@ def ctc_greedy_decoder(
     frames and `inputs` without elements are refused; a negative length counts as 0.
 
     Gradient: declared not differentiable.
+
+    `T`: float32 or float64.
 
     `CTCGreedyDecoder.create` in the current scope, with CTCGreedyDecoder.Options as
     keywords.

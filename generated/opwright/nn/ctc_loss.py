@@ -140,14 +140,14 @@ class CTCLoss(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             preprocess_collapse_repeated: bool = default(False),
             ctc_merge_repeated: bool = default(True),
             ignore_longer_outputs_than_inputs: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 preprocess_collapse_repeated=preprocess_collapse_repeated,
                 ctc_merge_repeated=ctc_merge_repeated,
@@ -201,6 +201,8 @@ class CTCLoss(Op, Generic[T]):
         CTCGreedyDecoder and CTCBeamSearchDecoder find transcripts.
 
         Gradient: registered.
+
+        `T`: float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -338,6 +340,8 @@ def ctc_loss(
     CTCGreedyDecoder and CTCBeamSearchDecoder find transcripts.
 
     Gradient: registered.
+
+    `T`: float32 or float64.
 
     `CTCLoss.create` in the current scope, with CTCLoss.Options as keywords.
 

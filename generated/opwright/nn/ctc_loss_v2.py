@@ -120,14 +120,14 @@ class CTCLossV2(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             preprocess_collapse_repeated: bool = default(False),
             ctc_merge_repeated: bool = default(True),
             ignore_longer_outputs_than_inputs: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 preprocess_collapse_repeated=preprocess_collapse_repeated,
                 ctc_merge_repeated=ctc_merge_repeated,

@@ -177,7 +177,7 @@ class CudnnRNNBackprop(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = default("lstm"),
             input_mode: Literal["linear_input", "skip_input", "auto_select"] = default(
                 "linear_input"
@@ -190,8 +190,8 @@ class CudnnRNNBackprop(Op, Generic[T]):
             seed2: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 rnn_mode=rnn_mode,
                 input_mode=input_mode,
@@ -263,6 +263,8 @@ class CudnnRNNBackprop(Op, Generic[T]):
 
         Stateful. Gradient of `CudnnRNN`. Gradient: none registered. opwright brings
         kernels for CPU and XLA.
+
+        `T`: bfloat16, float16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -450,6 +452,8 @@ def cudnn_rnn_backprop(
 
     Stateful. Gradient of `CudnnRNN`. Gradient: none registered. opwright brings kernels
     for CPU and XLA.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `CudnnRNNBackprop.create` in the current scope, with CudnnRNNBackprop.Options as
     keywords.

@@ -183,7 +183,7 @@ class CudnnRNNBackpropV2(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = default("lstm"),
             input_mode: Literal["linear_input", "skip_input", "auto_select"] = default(
                 "linear_input"
@@ -196,8 +196,8 @@ class CudnnRNNBackpropV2(Op, Generic[T]):
             seed2: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 rnn_mode=rnn_mode,
                 input_mode=input_mode,
@@ -271,6 +271,8 @@ class CudnnRNNBackpropV2(Op, Generic[T]):
 
         Stateful. Gradient of `CudnnRNNV2`. Gradient: none registered. opwright brings
         kernels for CPU and XLA.
+
+        `T`: bfloat16, float16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -467,6 +469,8 @@ def cudnn_rnn_backprop_v2(
 
     Stateful. Gradient of `CudnnRNNV2`. Gradient: none registered. opwright brings
     kernels for CPU and XLA.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `CudnnRNNBackpropV2.create` in the current scope, with CudnnRNNBackpropV2.Options as
     keywords.

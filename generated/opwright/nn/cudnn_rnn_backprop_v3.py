@@ -212,7 +212,7 @@ class CudnnRNNBackpropV3(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = default("lstm"),
             input_mode: Literal["linear_input", "skip_input", "auto_select"] = default(
                 "linear_input"
@@ -227,8 +227,8 @@ class CudnnRNNBackpropV3(Op, Generic[T]):
             time_major: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 rnn_mode=rnn_mode,
                 input_mode=input_mode,
@@ -315,6 +315,8 @@ class CudnnRNNBackpropV3(Op, Generic[T]):
 
         Stateful. Gradient of `CudnnRNNV3`. Gradient: none registered. opwright brings
         kernels for CPU and XLA.
+
+        `T`: bfloat16, float16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -557,6 +559,8 @@ def cudnn_rnn_backprop_v3(
 
     Stateful. Gradient of `CudnnRNNV3`. Gradient: none registered. opwright brings
     kernels for CPU and XLA.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `CudnnRNNBackpropV3.create` in the current scope, with CudnnRNNBackpropV3.Options as
     keywords.

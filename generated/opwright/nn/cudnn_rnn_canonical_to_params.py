@@ -143,7 +143,7 @@ class CudnnRNNCanonicalToParams(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = default("lstm"),
             input_mode: Literal["linear_input", "skip_input", "auto_select"] = default(
                 "linear_input"
@@ -156,8 +156,8 @@ class CudnnRNNCanonicalToParams(TensorOp[T]):
             seed2: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 rnn_mode=rnn_mode,
                 input_mode=input_mode,
@@ -222,6 +222,10 @@ class CudnnRNNCanonicalToParams(TensorOp[T]):
         and give matrices [num_units, 0] in its place.
 
         Gradient: none registered. opwright brings kernels for CPU and XLA.
+
+        `T`: bfloat16, float16, float32 or float64.
+
+        `num_params`: at least 1.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -373,6 +377,10 @@ def cudnn_rnn_canonical_to_params(
     give matrices [num_units, 0] in its place.
 
     Gradient: none registered. opwright brings kernels for CPU and XLA.
+
+    `T`: bfloat16, float16, float32 or float64.
+
+    `num_params`: at least 1.
 
     `CudnnRNNCanonicalToParams.create` in the current scope, with
     CudnnRNNCanonicalToParams.Options as keywords.

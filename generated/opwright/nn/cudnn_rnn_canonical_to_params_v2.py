@@ -158,7 +158,7 @@ class CudnnRNNCanonicalToParamsV2(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = default("lstm"),
             input_mode: Literal["linear_input", "skip_input", "auto_select"] = default(
                 "linear_input"
@@ -172,8 +172,8 @@ class CudnnRNNCanonicalToParamsV2(TensorOp[T]):
             num_proj: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 rnn_mode=rnn_mode,
                 input_mode=input_mode,
@@ -242,6 +242,12 @@ class CudnnRNNCanonicalToParamsV2(TensorOp[T]):
         and give matrices [num_units, 0] in its place.
 
         Gradient: none registered. opwright brings kernels for CPU and XLA.
+
+        `T`: bfloat16, float16, float32 or float64.
+
+        `num_params_weights`: at least 1.
+
+        `num_params_biases`: at least 1.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -400,6 +406,12 @@ def cudnn_rnn_canonical_to_params_v2(
     give matrices [num_units, 0] in its place.
 
     Gradient: none registered. opwright brings kernels for CPU and XLA.
+
+    `T`: bfloat16, float16, float32 or float64.
+
+    `num_params_weights`: at least 1.
+
+    `num_params_biases`: at least 1.
 
     `CudnnRNNCanonicalToParamsV2.create` in the current scope, with
     CudnnRNNCanonicalToParamsV2.Options as keywords.

@@ -153,7 +153,7 @@ class CudnnRNNParamsSize(TensorOp[S]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = default("lstm"),
             input_mode: Literal["linear_input", "skip_input", "auto_select"] = default(
                 "linear_input"
@@ -167,8 +167,8 @@ class CudnnRNNParamsSize(TensorOp[S]):
             num_proj: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 rnn_mode=rnn_mode,
                 input_mode=input_mode,

@@ -147,7 +147,7 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = default("lstm"),
             input_mode: Literal["linear_input", "skip_input", "auto_select"] = default(
                 "linear_input"
@@ -160,8 +160,8 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
             seed2: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 rnn_mode=rnn_mode,
                 input_mode=input_mode,
@@ -226,6 +226,8 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
         and give matrices [num_units, 0] in its place.
 
         Gradient: none registered. opwright brings kernels for CPU and XLA.
+
+        `T`: bfloat16, float16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -382,6 +384,8 @@ def cudnn_rnn_params_to_canonical(
     give matrices [num_units, 0] in its place.
 
     Gradient: none registered. opwright brings kernels for CPU and XLA.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `CudnnRNNParamsToCanonical.create` in the current scope, with
     CudnnRNNParamsToCanonical.Options as keywords.

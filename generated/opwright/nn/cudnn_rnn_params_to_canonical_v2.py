@@ -164,7 +164,7 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = default("lstm"),
             input_mode: Literal["linear_input", "skip_input", "auto_select"] = default(
                 "linear_input"
@@ -178,8 +178,8 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
             num_proj: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 rnn_mode=rnn_mode,
                 input_mode=input_mode,
@@ -252,6 +252,8 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
         and give matrices [num_units, 0] in its place.
 
         Gradient: none registered. opwright brings kernels for CPU and XLA.
+
+        `T`: bfloat16, float16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -424,6 +426,8 @@ def cudnn_rnn_params_to_canonical_v2(
     give matrices [num_units, 0] in its place.
 
     Gradient: none registered. opwright brings kernels for CPU and XLA.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `CudnnRNNParamsToCanonicalV2.create` in the current scope, with
     CudnnRNNParamsToCanonicalV2.Options as keywords.

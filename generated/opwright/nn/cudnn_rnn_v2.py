@@ -196,7 +196,7 @@ class CudnnRNNV2(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = default("lstm"),
             input_mode: Literal["linear_input", "skip_input", "auto_select"] = default(
                 "linear_input"
@@ -210,8 +210,8 @@ class CudnnRNNV2(Op, Generic[T]):
             is_training: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 rnn_mode=rnn_mode,
                 input_mode=input_mode,
@@ -298,6 +298,8 @@ class CudnnRNNV2(Op, Generic[T]):
         take it from CudnnRNNParamsSize.
 
         Stateful. Gradient: registered. opwright brings kernels for CPU and XLA.
+
+        `T`: bfloat16, float16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -473,6 +475,8 @@ def cudnn_rnn_v2(
     CudnnRNNParamsSize.
 
     Stateful. Gradient: registered. opwright brings kernels for CPU and XLA.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `CudnnRNNV2.create` in the current scope, with CudnnRNNV2.Options as keywords.
 

@@ -229,7 +229,7 @@ class CudnnRNNV3(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             rnn_mode: Literal["rnn_relu", "rnn_tanh", "lstm", "gru"] = default("lstm"),
             input_mode: Literal["linear_input", "skip_input", "auto_select"] = default(
                 "linear_input"
@@ -245,8 +245,8 @@ class CudnnRNNV3(Op, Generic[T]):
             time_major: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 rnn_mode=rnn_mode,
                 input_mode=input_mode,
@@ -354,6 +354,8 @@ class CudnnRNNV3(Op, Generic[T]):
         lengths that are known only when it runs: it clips them to the range.
 
         Stateful. Gradient: registered. opwright brings kernels for CPU and XLA.
+
+        `T`: bfloat16, float16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -579,6 +581,8 @@ def cudnn_rnn_v3(
     only when it runs: it clips them to the range.
 
     Stateful. Gradient: registered. opwright brings kernels for CPU and XLA.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `CudnnRNNV3.create` in the current scope, with CudnnRNNV3.Options as keywords.
 

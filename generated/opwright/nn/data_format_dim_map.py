@@ -97,13 +97,13 @@ class DataFormatDimMap(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             src_format: StringLike = default("NHWC"),
             dst_format: StringLike = default("NCHW"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(src_format=src_format, dst_format=dst_format)
 
         def with_src_format(self, src_format: StringLike) -> Self:
@@ -132,6 +132,8 @@ class DataFormatDimMap(TensorOp[T]):
         are not refused and mean nothing. DataFormatVecPermute moves sizes.
 
         Gradient: none registered.
+
+        `T`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -215,6 +217,8 @@ def data_format_dim_map(
     not refused and mean nothing. DataFormatVecPermute moves sizes.
 
     Gradient: none registered.
+
+    `T`: int32 or int64.
 
     `DataFormatDimMap.create` in the current scope, with DataFormatDimMap.Options as
     keywords.

@@ -98,13 +98,13 @@ class DataFormatVecPermute(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             src_format: StringLike = default("NHWC"),
             dst_format: StringLike = default("NCHW"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(src_format=src_format, dst_format=dst_format)
 
         def with_src_format(self, src_format: StringLike) -> Self:
@@ -134,6 +134,8 @@ class DataFormatVecPermute(TensorOp[T]):
         translates numbers of axes.
 
         Gradient: none registered.
+
+        `T`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -219,6 +221,8 @@ def data_format_vec_permute(
     numbers of axes.
 
     Gradient: none registered.
+
+    `T`: int32 or int64.
 
     `DataFormatVecPermute.create` in the current scope, with
     DataFormatVecPermute.Options as keywords.

@@ -90,12 +90,12 @@ class DepthToSpace(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             data_format: Literal["NHWC", "NCHW", "NCHW_VECT_C"] = default("NHWC"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(data_format=data_format)
 
         def with_data_format(

@@ -128,14 +128,14 @@ class DepthwiseConv2dNative(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             explicit_paddings: Sequence[int] = default(()),
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             dilations: Sequence[int] = default((1, 1, 1, 1)),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 explicit_paddings=explicit_paddings,
                 data_format=data_format,
@@ -181,6 +181,8 @@ class DepthwiseConv2dNative(TensorOp[T]):
         tf.nn.depthwise_conv2d gets dilations by moving the image around instead.
 
         Gradient: registered.
+
+        `T`: float16, bfloat16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -335,6 +337,8 @@ def depthwise_conv2d_native(
     tf.nn.depthwise_conv2d gets dilations by moving the image around instead.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `DepthwiseConv2dNative.create` in the current scope, with
     DepthwiseConv2dNative.Options as keywords.

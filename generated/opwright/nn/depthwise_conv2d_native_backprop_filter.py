@@ -136,14 +136,14 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             explicit_paddings: Sequence[int] = default(()),
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             dilations: Sequence[int] = default((1, 1, 1, 1)),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 explicit_paddings=explicit_paddings,
                 data_format=data_format,
@@ -186,6 +186,8 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
         which is not for double.
 
         Gradient: registered.
+
+        `T`: float16, bfloat16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -345,6 +347,8 @@ def depthwise_conv2d_native_backprop_filter(
     not for double.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `DepthwiseConv2dNativeBackpropFilter.create` in the current scope, with
     DepthwiseConv2dNativeBackpropFilter.Options as keywords.

@@ -139,14 +139,14 @@ class DepthwiseConv2dNativeBackpropInput(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             explicit_paddings: Sequence[int] = default(()),
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             dilations: Sequence[int] = default((1, 1, 1, 1)),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 explicit_paddings=explicit_paddings,
                 data_format=data_format,
@@ -188,6 +188,8 @@ class DepthwiseConv2dNativeBackpropInput(TensorOp[T]):
         too, but for oneDNN, which is not for double.
 
         Gradient: registered.
+
+        `T`: float16, bfloat16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -350,6 +352,8 @@ def depthwise_conv2d_native_backprop_input(
     for oneDNN, which is not for double.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `DepthwiseConv2dNativeBackpropInput.create` in the current scope, with
     DepthwiseConv2dNativeBackpropInput.Options as keywords.

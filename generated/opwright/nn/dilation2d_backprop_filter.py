@@ -113,6 +113,9 @@ class Dilation2DBackpropFilter(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -202,6 +205,9 @@ def dilation2d_backprop_filter(
     An `out_backprop` that Dilation2D would not give is refused.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `Dilation2DBackpropFilter.create` in the current scope.
 

@@ -115,6 +115,9 @@ class Dilation2DBackpropInput(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -205,6 +208,9 @@ def dilation2d_backprop_input(
     An `out_backprop` that Dilation2D would not give is refused.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `Dilation2DBackpropInput.create` in the current scope.
 

@@ -88,6 +88,8 @@ class Elu(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float16, bfloat16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -132,6 +134,8 @@ def elu(
     stays nan. Selu scales the same curve so that deep networks normalize themselves.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `Elu.create` in the current scope.
 

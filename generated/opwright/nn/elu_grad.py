@@ -97,6 +97,8 @@ class EluGrad(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float16, bfloat16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -147,6 +149,8 @@ def elu_grad(
     unlike with ReluGrad. Where it is nan, the gradient passes unchanged.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `EluGrad.create` in the current scope.
 

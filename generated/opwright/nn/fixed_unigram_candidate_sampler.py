@@ -169,7 +169,7 @@ class FixedUnigramCandidateSampler(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             vocab_file: StringLike = default(""),
             distortion: float = default(1.0),
             num_reserved_ids: int = default(0),
@@ -180,8 +180,8 @@ class FixedUnigramCandidateSampler(Op):
             seed2: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 vocab_file=vocab_file,
                 distortion=distortion,

@@ -133,7 +133,7 @@ class FractionalAvgPool(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             pseudo_random: bool = default(False),
             overlapping: bool = default(False),
             deterministic: bool = default(False),
@@ -141,8 +141,8 @@ class FractionalAvgPool(Op, Generic[T]):
             seed2: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 pseudo_random=pseudo_random,
                 overlapping=overlapping,
@@ -189,6 +189,8 @@ class FractionalAvgPool(Op, Generic[T]):
         one of batch or channels that is not 1, and one that leaves nothing are refused.
 
         Gradient: registered.
+
+        `T`: float32, float64, int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -297,6 +299,8 @@ def fractional_avg_pool(
     batch or channels that is not 1, and one that leaves nothing are refused.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32 or int64.
 
     `FractionalAvgPool.create` in the current scope, with FractionalAvgPool.Options as
     keywords.

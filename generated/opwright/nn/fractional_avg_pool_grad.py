@@ -116,12 +116,12 @@ class FractionalAvgPoolGrad(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             overlapping: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(overlapping=overlapping)
 
         def with_overlapping(self, overlapping: bool) -> Self:
@@ -149,6 +149,8 @@ class FractionalAvgPoolGrad(TensorOp[T]):
         them than `out_backprop` has windows. Parts of integers are cut off towards 0.
 
         Gradient: none registered.
+
+        `T`: float32, float64, int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -288,6 +290,8 @@ def fractional_avg_pool_grad(
     `out_backprop` has windows. Parts of integers are cut off towards 0.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32 or int64.
 
     `FractionalAvgPoolGrad.create` in the current scope, with
     FractionalAvgPoolGrad.Options as keywords.

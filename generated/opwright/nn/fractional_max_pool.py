@@ -136,7 +136,7 @@ class FractionalMaxPool(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             pseudo_random: bool = default(False),
             overlapping: bool = default(False),
             deterministic: bool = default(False),
@@ -144,8 +144,8 @@ class FractionalMaxPool(Op, Generic[T]):
             seed2: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 pseudo_random=pseudo_random,
                 overlapping=overlapping,
@@ -195,6 +195,8 @@ class FractionalMaxPool(Op, Generic[T]):
         A nan never wins. FractionalAvgPool takes means.
 
         Gradient: registered.
+
+        `T`: float32, float64, int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -306,6 +308,8 @@ def fractional_max_pool(
     FractionalAvgPool takes means.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32 or int64.
 
     `FractionalMaxPool.create` in the current scope, with FractionalMaxPool.Options as
     keywords.

@@ -122,12 +122,12 @@ class FractionalMaxPoolGrad(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             overlapping: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(overlapping=overlapping)
 
         def with_overlapping(self, overlapping: bool) -> Self:
@@ -157,6 +157,8 @@ class FractionalMaxPoolGrad(TensorOp[T]):
         windows than `orig_output` has.
 
         Gradient: none registered.
+
+        `T`: float32, float64, int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -314,6 +316,8 @@ def fractional_max_pool_grad(
     has.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32 or int64.
 
     `FractionalMaxPoolGrad.create` in the current scope, with
     FractionalMaxPoolGrad.Options as keywords.

@@ -157,15 +157,15 @@ class FusedBatchNorm(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             epsilon: float = default(0.0001),
             exponential_avg_factor: float = default(1.0),
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             is_training: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 epsilon=epsilon,
                 exponential_avg_factor=exponential_avg_factor,
@@ -214,6 +214,8 @@ class FusedBatchNorm(Op, Generic[T]):
         the channels are refused.
 
         Gradient: registered.
+
+        `T`: float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -344,6 +346,8 @@ def fused_batch_norm(
     channels are refused.
 
     Gradient: registered.
+
+    `T`: float32.
 
     `FusedBatchNorm.create` in the current scope, with FusedBatchNorm.Options as
     keywords.

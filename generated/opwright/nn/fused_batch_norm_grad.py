@@ -144,14 +144,14 @@ class FusedBatchNormGrad(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             epsilon: float = default(0.0001),
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             is_training: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(epsilon=epsilon, data_format=data_format, is_training=is_training)
 
         def with_epsilon(self, epsilon: float) -> Self:
@@ -191,6 +191,8 @@ class FusedBatchNormGrad(Op, Generic[T]):
         out. Sizes that do not fit the channels are refused.
 
         Gradient: registered.
+
+        `T`: float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -308,6 +310,8 @@ def fused_batch_norm_grad(
     out. Sizes that do not fit the channels are refused.
 
     Gradient: registered.
+
+    `T`: float32.
 
     `FusedBatchNormGrad.create` in the current scope, with FusedBatchNormGrad.Options as
     keywords.

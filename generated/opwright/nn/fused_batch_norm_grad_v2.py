@@ -155,14 +155,14 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             epsilon: float = default(0.0001),
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             is_training: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(epsilon=epsilon, data_format=data_format, is_training=is_training)
 
         def with_epsilon(self, epsilon: float) -> Self:
@@ -203,6 +203,10 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
         dtype.
 
         Gradient: registered.
+
+        `T`: float16, bfloat16 or float32.
+
+        `U`: float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -320,6 +324,10 @@ def fused_batch_norm_grad_v2(
     out. It is FusedBatchNormGrad with statistics in float32 and `x` of any float dtype.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16 or float32.
+
+    `U`: float32.
 
     `FusedBatchNormGradV2.create` in the current scope, with
     FusedBatchNormGradV2.Options as keywords.

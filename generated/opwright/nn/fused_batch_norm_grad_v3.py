@@ -159,14 +159,14 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             epsilon: float = default(0.0001),
             data_format: Literal["NHWC", "NCHW", "NDHWC", "NCDHW"] = default("NHWC"),
             is_training: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(epsilon=epsilon, data_format=data_format, is_training=is_training)
 
         def with_epsilon(self, epsilon: float) -> Self:
@@ -210,6 +210,10 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
         read.
 
         Gradient: registered.
+
+        `T`: float16, bfloat16 or float32.
+
+        `U`: float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -334,6 +338,10 @@ def fused_batch_norm_grad_v3(
     out. It is FusedBatchNormGradV2 with what cuDNN kept, which the CPU does not read.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16 or float32.
+
+    `U`: float32.
 
     `FusedBatchNormGradV3.create` in the current scope, with
     FusedBatchNormGradV3.Options as keywords.

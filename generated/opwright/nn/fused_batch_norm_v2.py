@@ -161,15 +161,15 @@ class FusedBatchNormV2(Op, Generic[T, U]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             epsilon: float = default(0.0001),
             exponential_avg_factor: float = default(1.0),
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             is_training: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 epsilon=epsilon,
                 exponential_avg_factor=exponential_avg_factor,
@@ -218,6 +218,10 @@ class FusedBatchNormV2(Op, Generic[T, U]):
         code calls.
 
         Gradient: registered.
+
+        `T`: float16, bfloat16 or float32.
+
+        `U`: float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -347,6 +351,10 @@ def fused_batch_norm_v2(
     calls.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16 or float32.
+
+    `U`: float32.
 
     `FusedBatchNormV2.create` in the current scope, with FusedBatchNormV2.Options as
     keywords.

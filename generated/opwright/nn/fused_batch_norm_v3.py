@@ -171,15 +171,15 @@ class FusedBatchNormV3(Op, Generic[T, U]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             epsilon: float = default(0.0001),
             exponential_avg_factor: float = default(1.0),
             data_format: Literal["NHWC", "NCHW", "NDHWC", "NCDHW"] = default("NHWC"),
             is_training: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 epsilon=epsilon,
                 exponential_avg_factor=exponential_avg_factor,
@@ -232,6 +232,10 @@ class FusedBatchNormV3(Op, Generic[T, U]):
         from single ops.
 
         Gradient: registered.
+
+        `T`: float16, bfloat16 or float32.
+
+        `U`: bfloat16 or float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -370,6 +374,10 @@ def fused_batch_norm_v3(
     the gradient. tf.nn.batch_normalization does it from single ops.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16 or float32.
+
+    `U`: bfloat16 or float32.
 
     `FusedBatchNormV3.create` in the current scope, with FusedBatchNormV3.Options as
     keywords.

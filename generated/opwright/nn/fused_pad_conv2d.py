@@ -124,6 +124,8 @@ class FusedPadConv2D(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: float16, bfloat16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -229,6 +231,8 @@ def fused_pad_conv2d(
     that mirror more than there is.
 
     Gradient: none registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `FusedPadConv2D.create` in the current scope.
 

@@ -124,12 +124,12 @@ class FusedResizeAndPadConv2D(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             resize_align_corners: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(resize_align_corners=resize_align_corners)
 
         def with_resize_align_corners(self, resize_align_corners: bool) -> Self:
@@ -162,6 +162,8 @@ class FusedResizeAndPadConv2D(TensorOp[T]):
         those that mirror more than there is.
 
         Gradient: none registered.
+
+        `T`: float16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -298,6 +300,8 @@ def fused_resize_and_pad_conv2d(
     that mirror more than there is.
 
     Gradient: none registered.
+
+    `T`: float16, float32 or float64.
 
     `FusedResizeAndPadConv2D.create` in the current scope, with
     FusedResizeAndPadConv2D.Options as keywords.

@@ -138,6 +138,8 @@ class GRUBlockCell(Op, Generic[T]):
 
         Gradient: none registered.
 
+        `T`: float32.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -215,6 +217,8 @@ def gru_block_cell(
     not fit the other. Sizes that do not fit are refused.
 
     Gradient: none registered.
+
+    `T`: float32.
 
     `GRUBlockCell.create` in the current scope.
 

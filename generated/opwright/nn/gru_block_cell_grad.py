@@ -149,6 +149,8 @@ class GRUBlockCellGrad(Op, Generic[T]):
 
         Gradient: none registered.
 
+        `T`: float32.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -238,6 +240,8 @@ def gru_block_cell_grad(
     Sizes that do not fit are refused.
 
     Gradient: none registered.
+
+    `T`: float32.
 
     `GRUBlockCellGrad.create` in the current scope.
 

@@ -111,6 +111,8 @@ class InTopK(TensorOp[TBool]):
 
         Gradient: none registered.
 
+        `T`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -178,6 +180,8 @@ def in_top_k(
     InTopKV2 takes `k` as an input.
 
     Gradient: none registered.
+
+    `T`: int32 or int64.
 
     `InTopK.create` in the current scope.
 

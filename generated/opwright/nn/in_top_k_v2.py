@@ -115,6 +115,8 @@ class InTopKV2(TensorOp[TBool]):
 
         Gradient: none registered.
 
+        `T`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -180,6 +182,8 @@ def in_top_k_v2(
     It differs from InTopK in that `k` may be computed.
 
     Gradient: none registered.
+
+    `T`: int32 or int64.
 
     `InTopKV2.create` in the current scope.
 

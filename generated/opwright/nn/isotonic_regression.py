@@ -132,6 +132,9 @@ class IsotonicRegression(Op, Generic[OutputDtype]):
 
         Gradient: registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -216,6 +219,9 @@ def isotonic_regression(
     sorting are made of it (Blondel et al., 2020).
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `IsotonicRegression.create` in the current scope.
 

@@ -82,6 +82,8 @@ class L2Loss(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float16, bfloat16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -123,6 +125,8 @@ def l2_loss(
     empty tensor gives 0. EuclideanNorm takes the root, and can go along axes.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `L2Loss.create` in the current scope.
 

@@ -81,12 +81,12 @@ class LeakyRelu(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             alpha: float = default(0.2),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(alpha=alpha)
 
         def with_alpha(self, alpha: float) -> Self:
@@ -108,6 +108,8 @@ class LeakyRelu(TensorOp[T]):
         Elu and Selu bend smoothly to a bound instead.
 
         Gradient: registered.
+
+        `T`: float16, bfloat16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -164,6 +166,8 @@ def leaky_relu(
     and Selu bend smoothly to a bound instead.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `LeakyRelu.create` in the current scope, with LeakyRelu.Options as keywords.
 

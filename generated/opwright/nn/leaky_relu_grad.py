@@ -89,12 +89,12 @@ class LeakyReluGrad(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             alpha: float = default(0.2),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(alpha=alpha)
 
         def with_alpha(self, alpha: float) -> Self:
@@ -120,6 +120,8 @@ class LeakyReluGrad(TensorOp[T]):
         as well, as long as `alpha` is positive.
 
         Gradient: registered.
+
+        `T`: float16, bfloat16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -186,6 +188,8 @@ def leaky_relu_grad(
     well, as long as `alpha` is positive.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `LeakyReluGrad.create` in the current scope, with LeakyReluGrad.Options as keywords.
 

@@ -86,6 +86,8 @@ class LogSoftmax(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float16, bfloat16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -131,6 +133,8 @@ def log_softmax(
     loss of it.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `LogSoftmax.create` in the current scope.
 

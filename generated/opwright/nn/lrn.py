@@ -108,15 +108,15 @@ class LRN(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             depth_radius: int = default(5),
             bias: float = default(1.0),
             alpha: float = default(1.0),
             beta: float = default(0.5),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(depth_radius=depth_radius, bias=bias, alpha=alpha, beta=beta)
 
         def with_depth_radius(self, depth_radius: int) -> Self:
@@ -153,6 +153,8 @@ class LRN(TensorOp[T]):
         Newer networks normalize batches instead, with FusedBatchNormV3.
 
         Gradient: registered.
+
+        `T`: float16, bfloat16 or float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -253,6 +255,8 @@ def lrn(
     Newer networks normalize batches instead, with FusedBatchNormV3.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16 or float32.
 
     `LRN.create` in the current scope, with LRN.Options as keywords.
 

@@ -109,15 +109,15 @@ class LRNGrad(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             depth_radius: int = default(5),
             bias: float = default(1.0),
             alpha: float = default(1.0),
             beta: float = default(0.5),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(depth_radius=depth_radius, bias=bias, alpha=alpha, beta=beta)
 
         def with_depth_radius(self, depth_radius: int) -> Self:
@@ -157,6 +157,8 @@ class LRNGrad(TensorOp[T]):
         The options have to be those of LRN. Shapes that differ are refused.
 
         Gradient: none registered.
+
+        `T`: float16, bfloat16 or float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -264,6 +266,8 @@ def lrn_grad(
     The options have to be those of LRN. Shapes that differ are refused.
 
     Gradient: none registered.
+
+    `T`: float16, bfloat16 or float32.
 
     `LRNGrad.create` in the current scope, with LRNGrad.Options as keywords.
 

@@ -164,14 +164,14 @@ class LSTMBlockCell(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             forget_bias: float = default(1.0),
             cell_clip: float = default(3.0),
             use_peephole: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 forget_bias=forget_bias, cell_clip=cell_clip, use_peephole=use_peephole
             )
@@ -221,6 +221,8 @@ class LSTMBlockCell(Op, Generic[T]):
         Sizes that do not fit are refused.
 
         Gradient: none registered.
+
+        `T`: float16 or float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -380,6 +382,8 @@ def lstm_block_cell(
     Sizes that do not fit are refused.
 
     Gradient: none registered.
+
+    `T`: float16 or float32.
 
     `LSTMBlockCell.create` in the current scope, with LSTMBlockCell.Options as keywords.
 

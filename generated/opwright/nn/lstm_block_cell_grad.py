@@ -185,6 +185,8 @@ class LSTMBlockCellGrad(Op, Generic[T]):
 
         Gradient: none registered.
 
+        `T`: float16 or float32.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -401,6 +403,8 @@ def lstm_block_cell_grad(
     which is left to the caller. Sizes that do not fit are refused.
 
     Gradient: none registered.
+
+    `T`: float16 or float32.
 
     `LSTMBlockCellGrad.create` in the current scope.
 

@@ -128,13 +128,13 @@ class MaxPool(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             explicit_paddings: Sequence[int] = default(()),
             data_format: Literal["NHWC", "NCHW", "NCHW_VECT_C"] = default("NHWC"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(explicit_paddings=explicit_paddings, data_format=data_format)
 
         def with_explicit_paddings(self, explicit_paddings: Sequence[int]) -> Self:
@@ -174,6 +174,9 @@ class MaxPool(TensorOp[T]):
         MaxPoolWithArgmax also returns where the maxima are, AvgPool takes means.
 
         Gradient: registered.
+
+        `T`: float16, bfloat16, float32, float64, int32, int64, uint8, int16, int8,
+        uint16 or qint8.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -303,6 +306,9 @@ def max_pool(
     returns where the maxima are, AvgPool takes means.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32, float64, int32, int64, uint8, int16, int8, uint16
+    or qint8.
 
     `MaxPool.create` in the current scope, with MaxPool.Options as keywords.
 

@@ -115,12 +115,12 @@ class MaxPool3D(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             data_format: Literal["NDHWC", "NCDHW"] = default("NDHWC"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(data_format=data_format)
 
         def with_data_format(self, data_format: Literal["NDHWC", "NCDHW"]) -> Self:
@@ -154,6 +154,8 @@ class MaxPool3D(TensorOp[T]):
         A window with sizes other than 1 along the batch or the channels is refused.
 
         Gradient: registered.
+
+        `T`: float16, bfloat16 or float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -272,6 +274,8 @@ def max_pool3d(
     A window with sizes other than 1 along the batch or the channels is refused.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16 or float32.
 
     `MaxPool3D.create` in the current scope, with MaxPool3D.Options as keywords.
 

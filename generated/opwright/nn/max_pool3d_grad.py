@@ -112,12 +112,12 @@ class MaxPool3DGrad(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             data_format: Literal["NDHWC", "NCDHW"] = default("NDHWC"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(data_format=data_format)
 
         def with_data_format(self, data_format: Literal["NDHWC", "NCDHW"]) -> Self:
@@ -149,6 +149,10 @@ class MaxPool3DGrad(TensorOp[T]):
         give are refused.
 
         Gradient: registered.
+
+        `T`: float16, bfloat16 or float32.
+
+        `TInput`: float16, bfloat16 or float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -261,6 +265,10 @@ def max_pool3d_grad(
     refused.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16 or float32.
+
+    `TInput`: float16, bfloat16 or float32.
 
     `MaxPool3DGrad.create` in the current scope, with MaxPool3DGrad.Options as keywords.
 

@@ -117,13 +117,13 @@ class MaxPoolGrad(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             explicit_paddings: Sequence[int] = default(()),
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(explicit_paddings=explicit_paddings, data_format=data_format)
 
         def with_explicit_paddings(self, explicit_paddings: Sequence[int]) -> Self:
@@ -160,6 +160,9 @@ class MaxPoolGrad(TensorOp[T]):
         goes by places that were kept.
 
         Gradient: registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -296,6 +299,9 @@ def max_pool_grad(
     goes by places that were kept.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `MaxPoolGrad.create` in the current scope, with MaxPoolGrad.Options as keywords.
 

@@ -117,12 +117,12 @@ class MaxPoolGradGrad(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(data_format=data_format)
 
         def with_data_format(self, data_format: Literal["NHWC", "NCHW"]) -> Self:
@@ -157,6 +157,9 @@ class MaxPoolGradGrad(TensorOp[T]):
         takes sizes and strides as inputs.
 
         Gradient: registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -286,6 +289,9 @@ def max_pool_grad_grad(
     sizes and strides as inputs.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `MaxPoolGradGrad.create` in the current scope, with MaxPoolGradGrad.Options as
     keywords.

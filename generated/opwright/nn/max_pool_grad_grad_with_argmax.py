@@ -115,12 +115,12 @@ class MaxPoolGradGradWithArgmax(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             include_batch_in_index: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(include_batch_in_index=include_batch_in_index)
 
         def with_include_batch_in_index(self, include_batch_in_index: bool) -> Self:
@@ -152,6 +152,11 @@ class MaxPoolGradGradWithArgmax(TensorOp[T]):
         where places were not kept.
 
         Gradient: none registered.
+
+        `Targmax`: int32 or int64.
+
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -261,6 +266,11 @@ def max_pool_grad_grad_with_argmax(
     where places were not kept.
 
     Gradient: none registered.
+
+    `Targmax`: int32 or int64.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `MaxPoolGradGradWithArgmax.create` in the current scope, with
     MaxPoolGradGradWithArgmax.Options as keywords.

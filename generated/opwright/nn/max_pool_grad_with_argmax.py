@@ -123,12 +123,12 @@ class MaxPoolGradWithArgmax(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             include_batch_in_index: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(include_batch_in_index=include_batch_in_index)
 
         def with_include_batch_in_index(self, include_batch_in_index: bool) -> Self:
@@ -160,6 +160,11 @@ class MaxPoolGradWithArgmax(TensorOp[T]):
         to be what it was in MaxPoolWithArgmax.
 
         Gradient: none registered.
+
+        `Targmax`: int32 or int64.
+
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -287,6 +292,11 @@ def max_pool_grad_with_argmax(
     what it was in MaxPoolWithArgmax.
 
     Gradient: none registered.
+
+    `Targmax`: int32 or int64.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `MaxPoolGradWithArgmax.create` in the current scope, with
     MaxPoolGradWithArgmax.Options as keywords.

@@ -120,12 +120,12 @@ class MaxPoolV2(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             data_format: Literal["NHWC", "NCHW", "NCHW_VECT_C"] = default("NHWC"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(data_format=data_format)
 
         def with_data_format(
@@ -163,6 +163,9 @@ class MaxPoolV2(TensorOp[T]):
         divides the channels. MaxPool also supports explicit paddings.
 
         Gradient: registered.
+
+        `T`: float16, bfloat16, float32, float64, int32, int64, uint8, int16, int8,
+        uint16 or qint8.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -275,6 +278,9 @@ def max_pool_v2(
     channels. MaxPool also supports explicit paddings.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32, float64, int32, int64, uint8, int16, int8, uint16
+    or qint8.
 
     `MaxPoolV2.create` in the current scope, with MaxPoolV2.Options as keywords.
 

@@ -129,12 +129,12 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             include_batch_in_index: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(include_batch_in_index=include_batch_in_index)
 
         def with_include_batch_in_index(self, include_batch_in_index: bool) -> Self:
@@ -196,6 +196,9 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
         the first of its window. MaxPool does it without the places.
 
         Gradient: registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -331,6 +334,9 @@ def max_pool_with_argmax(
     window. MaxPool does it without the places.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `MaxPoolWithArgmax.create` in the current scope, with MaxPoolWithArgmax.Options as
     keywords.

@@ -93,12 +93,12 @@ class NthElement(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             reverse: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(reverse=reverse)
 
         def with_reverse(self, reverse: bool) -> Self:
@@ -129,6 +129,9 @@ class NthElement(TensorOp[T]):
         `input`.
 
         Gradient: registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -208,6 +211,9 @@ def nth_element(
     below 0, or not below the size of a row, is refused, and so is a scalar `input`.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `NthElement.create` in the current scope, with NthElement.Options as keywords.
 

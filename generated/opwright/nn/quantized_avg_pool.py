@@ -139,6 +139,8 @@ class QuantizedAvgPool(Op, Generic[T]):
 
         Gradient: none registered.
 
+        `T`: qint8, quint8, qint32, qint16 or quint16.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -251,6 +253,8 @@ def quantized_avg_pool(
     tensors. AvgPool does it for floats.
 
     Gradient: none registered.
+
+    `T`: qint8, quint8, qint32, qint16 or quint16.
 
     `QuantizedAvgPool.create` in the current scope.
 

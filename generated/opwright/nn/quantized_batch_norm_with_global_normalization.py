@@ -182,6 +182,8 @@ class QuantizedBatchNormWithGlobalNormalization(Op, Generic[OutType]):
 
         Gradient: none registered.
 
+        `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -354,6 +356,8 @@ def quantized_batch_norm_with_global_normalization(
     single channel is refused. For floats, FusedBatchNormV3 does it.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     `QuantizedBatchNormWithGlobalNormalization.create` in the current scope.
 

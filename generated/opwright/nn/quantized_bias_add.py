@@ -145,6 +145,10 @@ class QuantizedBiasAdd(Op, Generic[OutType]):
 
         Gradient: none registered.
 
+        `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+        `T2`: qint8, quint8, qint32, qint16 or quint16.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -234,6 +238,10 @@ def quantized_bias_add(
     and bounds that are no scalars, are refused. BiasAdd does it for floats.
 
     Gradient: none registered.
+
+    `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+    `T2`: qint8, quint8, qint32, qint16 or quint16.
 
     `QuantizedBiasAdd.create` in the current scope.
 

@@ -154,13 +154,13 @@ class QuantizedConv2DAndRelu(Op, Generic[OutType]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             dilations: Sequence[int] = default((1, 1, 1, 1)),
             padding_list: Sequence[int] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(dilations=dilations, padding_list=padding_list)
 
         def with_dilations(self, dilations: Sequence[int]) -> Self:
@@ -236,6 +236,10 @@ class QuantizedConv2DAndRelu(Op, Generic[OutType]):
         kernel of its own.
 
         Gradient: none registered.
+
+        `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+        `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -404,6 +408,10 @@ def quantized_conv2d_and_relu(
     its own.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
 
     `QuantizedConv2DAndRelu.create` in the current scope, with
     QuantizedConv2DAndRelu.Options as keywords.

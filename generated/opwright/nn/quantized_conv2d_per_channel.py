@@ -152,12 +152,12 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             dilations: Sequence[int] = default((1, 1, 1, 1)),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(dilations=dilations)
 
         def with_dilations(self, dilations: Sequence[int]) -> Self:
@@ -231,6 +231,10 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
         where filters differ in size.
 
         Gradient: none registered.
+
+        `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+        `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -391,6 +395,10 @@ def quantized_conv2d_per_channel(
     differ in size.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
 
     `QuantizedConv2DPerChannel.create` in the current scope, with
     QuantizedConv2DPerChannel.Options as keywords.

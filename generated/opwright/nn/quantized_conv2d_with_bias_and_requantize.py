@@ -168,13 +168,13 @@ class QuantizedConv2DWithBiasAndRequantize(Op, Generic[OutType]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             dilations: Sequence[int] = default((1, 1, 1, 1)),
             padding_list: Sequence[int] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(dilations=dilations, padding_list=padding_list)
 
         def with_dilations(self, dilations: Sequence[int]) -> Self:
@@ -260,6 +260,12 @@ class QuantizedConv2DWithBiasAndRequantize(Op, Generic[OutType]):
         kernel of its own.
 
         Gradient: none registered.
+
+        `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+        `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
+
+        `Tbias`: float32 or qint32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -459,6 +465,12 @@ def quantized_conv2d_with_bias_and_requantize(
     its own.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tbias`: float32 or qint32.
 
     `QuantizedConv2DWithBiasAndRequantize.create` in the current scope, with
     QuantizedConv2DWithBiasAndRequantize.Options as keywords.

@@ -161,13 +161,13 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             dilations: Sequence[int] = default((1, 1, 1, 1)),
             padding_list: Sequence[int] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(dilations=dilations, padding_list=padding_list)
 
         def with_dilations(self, dilations: Sequence[int]) -> Self:
@@ -250,6 +250,10 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
         QuantizedConv2D with a quint8 filter has a kernel of its own.
 
         Gradient: none registered.
+
+        `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+        `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -443,6 +447,10 @@ def quantized_conv2d_with_bias_sum_and_relu(
     a kernel of its own.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
 
     `QuantizedConv2DWithBiasSumAndRelu.create` in the current scope, with
     QuantizedConv2DWithBiasSumAndRelu.Options as keywords.

@@ -184,13 +184,13 @@ class QuantizedConv2DWithBiasSumAndReluAndRequantize(Op, Generic[OutType]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             dilations: Sequence[int] = default((1, 1, 1, 1)),
             padding_list: Sequence[int] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(dilations=dilations, padding_list=padding_list)
 
         def with_dilations(self, dilations: Sequence[int]) -> Self:
@@ -287,6 +287,14 @@ class QuantizedConv2DWithBiasSumAndReluAndRequantize(Op, Generic[OutType]):
         unsigned; QuantizedConv2DWithBiasSignedSumAndReluAndRequantize has a signed one.
 
         Gradient: none registered.
+
+        `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+        `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
+
+        `Tbias`: float32 or qint32.
+
+        `Tsummand`: qint8, quint8, qint32, qint16 or quint16.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -512,6 +520,14 @@ def quantized_conv2d_with_bias_sum_and_relu_and_requantize(
     QuantizedConv2DWithBiasSignedSumAndReluAndRequantize has a signed one.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tbias`: float32 or qint32.
+
+    `Tsummand`: qint8, quint8, qint32, qint16 or quint16.
 
     `QuantizedConv2DWithBiasSumAndReluAndRequantize.create` in the current scope, with
     QuantizedConv2DWithBiasSumAndReluAndRequantize.Options as keywords.

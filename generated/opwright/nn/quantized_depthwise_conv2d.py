@@ -149,12 +149,12 @@ class QuantizedDepthwiseConv2D(Op, Generic[OutType]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             dilations: Sequence[int] = default((1, 1, 1, 1)),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(dilations=dilations)
 
         def with_dilations(self, dilations: Sequence[int]) -> Self:
@@ -227,6 +227,10 @@ class QuantizedDepthwiseConv2D(Op, Generic[OutType]):
         kernel of its own.
 
         Gradient: none registered.
+
+        `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+        `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -386,6 +390,10 @@ def quantized_depthwise_conv2d(
     its own.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
 
     `QuantizedDepthwiseConv2D.create` in the current scope, with
     QuantizedDepthwiseConv2D.Options as keywords.

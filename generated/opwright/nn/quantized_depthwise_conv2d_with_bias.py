@@ -153,12 +153,12 @@ class QuantizedDepthwiseConv2DWithBias(Op, Generic[OutType]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             dilations: Sequence[int] = default((1, 1, 1, 1)),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(dilations=dilations)
 
         def with_dilations(self, dilations: Sequence[int]) -> Self:
@@ -234,6 +234,10 @@ class QuantizedDepthwiseConv2DWithBias(Op, Generic[OutType]):
         kernel of its own.
 
         Gradient: none registered.
+
+        `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+        `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -401,6 +405,10 @@ def quantized_depthwise_conv2d_with_bias(
     its own.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tfilter`: qint8, quint8, qint32, qint16 or quint16.
 
     `QuantizedDepthwiseConv2DWithBias.create` in the current scope, with
     QuantizedDepthwiseConv2DWithBias.Options as keywords.

@@ -150,7 +150,7 @@ class QuantizedInstanceNorm(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             output_range_given: bool = default(False),
             given_y_min: float = default(0.0),
             given_y_max: float = default(0.0),
@@ -158,8 +158,8 @@ class QuantizedInstanceNorm(Op, Generic[T]):
             min_separation: float = default(0.001),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 output_range_given=output_range_given,
                 given_y_min=given_y_min,
@@ -209,6 +209,8 @@ class QuantizedInstanceNorm(Op, Generic[T]):
         end is not below its upper end is refused.
 
         Gradient: none registered.
+
+        `T`: qint8, quint8, qint32, qint16 or quint16.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -340,6 +342,8 @@ def quantized_instance_norm(
     upper end is refused.
 
     Gradient: none registered.
+
+    `T`: qint8, quint8, qint32, qint16 or quint16.
 
     `QuantizedInstanceNorm.create` in the current scope, with
     QuantizedInstanceNorm.Options as keywords.

@@ -137,6 +137,8 @@ class QuantizedMaxPool(Op, Generic[T]):
 
         Gradient: none registered.
 
+        `T`: qint8, quint8, qint32, qint16 or quint16.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -248,6 +250,8 @@ def quantized_max_pool(
     does it for floats.
 
     Gradient: none registered.
+
+    `T`: qint8, quint8, qint32, qint16 or quint16.
 
     `QuantizedMaxPool.create` in the current scope.
 

@@ -146,6 +146,8 @@ class QuantizedRelu(Op, Generic[OutType]):
 
         Gradient: none registered.
 
+        `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -242,6 +244,8 @@ def quantized_relu(
     for floats.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     `QuantizedRelu.create` in the current scope.
 

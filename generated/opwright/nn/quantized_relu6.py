@@ -147,6 +147,8 @@ class QuantizedRelu6(Op, Generic[OutType]):
 
         Gradient: none registered.
 
+        `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -243,6 +245,8 @@ def quantized_relu6(
     for floats.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     `QuantizedRelu6.create` in the current scope.
 

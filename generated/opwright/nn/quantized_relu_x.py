@@ -149,6 +149,8 @@ class QuantizedReluX(Op, Generic[OutType]):
 
         Gradient: none registered.
 
+        `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -248,6 +250,8 @@ def quantized_relu_x(
     it: QuantizedRelu6 has the bound 6, and QuantizedRelu none.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     `QuantizedReluX.create` in the current scope.
 

@@ -92,6 +92,9 @@ class Relu(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32, uint64 or qint8.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -138,6 +141,9 @@ def relu(
     divides.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32, uint64 or qint8.
 
     `Relu.create` in the current scope.
 

@@ -84,6 +84,9 @@ class Relu6(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -126,6 +129,9 @@ def relu6(
     any two.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `Relu6.create` in the current scope.
 

@@ -101,6 +101,9 @@ class ReluGrad(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -158,6 +161,9 @@ def relu_grad(
     TensorFlow pass, so that the input of Relu need not be kept.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `ReluGrad.create` in the current scope.
 

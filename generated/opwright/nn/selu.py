@@ -87,6 +87,8 @@ class Selu(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float16, bfloat16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -131,6 +133,8 @@ def selu(
     keeps both. Elu is the curve without the scale.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `Selu.create` in the current scope.
 

@@ -97,6 +97,8 @@ class SeluGrad(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float16, bfloat16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -147,6 +149,8 @@ def selu_grad(
     activation that goes in here.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `SeluGrad.create` in the current scope.
 

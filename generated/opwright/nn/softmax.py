@@ -100,6 +100,8 @@ class Softmax(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float16, bfloat16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -159,6 +161,8 @@ def softmax(
     at once.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `Softmax.create` in the current scope.
 

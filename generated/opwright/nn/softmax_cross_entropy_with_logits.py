@@ -129,6 +129,8 @@ class SoftmaxCrossEntropyWithLogits(Op, Generic[T]):
 
         Gradient: registered.
 
+        `T`: float16, bfloat16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -196,6 +198,8 @@ def softmax_cross_entropy_with_logits(
     SparseSoftmaxCrossEntropyWithLogits takes the number of the one right class instead.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `SoftmaxCrossEntropyWithLogits.create` in the current scope.
 

@@ -82,6 +82,8 @@ class Softsign(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float16, bfloat16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -124,6 +126,8 @@ def softsign(
     is 1 within rounding of float32 and this 0.909. An infinite element gives nan.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `Softsign.create` in the current scope.
 

@@ -92,6 +92,8 @@ class SoftsignGrad(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: float16, bfloat16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -139,6 +141,8 @@ def softsign_grad(
     It is what went into Softsign that it takes, not what came out.
 
     Gradient: none registered.
+
+    `T`: float16, bfloat16, float32 or float64.
 
     `SoftsignGrad.create` in the current scope.
 

@@ -138,6 +138,10 @@ class SparseSoftmaxCrossEntropyWithLogits(Op, Generic[T]):
 
         Gradient: registered.
 
+        `T`: float16, bfloat16, float32 or float64.
+
+        `Tlabels`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -219,6 +223,10 @@ def sparse_softmax_cross_entropy_with_logits(
     losses by weights.
 
     Gradient: registered.
+
+    `T`: float16, bfloat16, float32 or float64.
+
+    `Tlabels`: int32 or int64.
 
     `SparseSoftmaxCrossEntropyWithLogits.create` in the current scope.
 

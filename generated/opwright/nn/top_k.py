@@ -97,12 +97,12 @@ class TopK(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             sorted: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(sorted=sorted)
 
         def with_sorted(self, sorted: bool) -> Self:
@@ -130,6 +130,9 @@ class TopK(Op, Generic[T]):
 
         TopK was removed in GraphDef version 7. Use TopKV2 instead. Gradient:
         registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -198,6 +201,9 @@ def top_k(
     kernel that would run them. Take TopKV2, whose `k` may be computed.
 
     TopK was removed in GraphDef version 7. Use TopKV2 instead. Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `TopK.create` in the current scope, with TopK.Options as keywords.
 

@@ -125,12 +125,12 @@ class TopKV2(Op, Generic[T, IndexType]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             sorted: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(sorted=sorted)
 
         def with_sorted(self, sorted: bool) -> Self:
@@ -181,6 +181,11 @@ class TopKV2(Op, Generic[T, IndexType]):
         TPUs.
 
         Gradient: registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
+
+        `Tk`: int16, int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -291,6 +296,11 @@ def top_k_v2(
     k-th alone and does less work; ApproxTopK may miss some, and is much faster on TPUs.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
+    `Tk`: int16, int32 or int64.
 
     `TopKV2.create` in the current scope, with TopKV2.Options as keywords.
 

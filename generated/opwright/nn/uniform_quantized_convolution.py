@@ -193,7 +193,7 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             window_strides: Sequence[int] = default(()),
             explicit_padding: Sequence[int] = default(()),
             lhs_dilation: Sequence[int] = default(()),
@@ -206,8 +206,8 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
             output_quantization_axis: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 window_strides=window_strides,
                 explicit_padding=explicit_padding,
@@ -295,6 +295,8 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
         takes a float `lhs`.
 
         Gradient: none registered.
+
+        `Tin`: qint8.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -549,6 +551,8 @@ def uniform_quantized_convolution(
     float `lhs`.
 
     Gradient: none registered.
+
+    `Tin`: qint8.
 
     `UniformQuantizedConvolution.create` in the current scope, with
     UniformQuantizedConvolution.Options as keywords.

@@ -170,7 +170,7 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             window_strides: Sequence[int] = default(()),
             explicit_padding: Sequence[int] = default(()),
             lhs_dilation: Sequence[int] = default(()),
@@ -181,8 +181,8 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
             rhs_quantization_axis: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 window_strides=window_strides,
                 explicit_padding=explicit_padding,
@@ -251,6 +251,10 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
         UniformQuantizedConvolution takes integers on both sides.
 
         Gradient: none registered.
+
+        `Tlhs`: float32.
+
+        `Trhs`: qint8.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -435,6 +439,10 @@ def uniform_quantized_convolution_hybrid(
     takes integers on both sides.
 
     Gradient: none registered.
+
+    `Tlhs`: float32.
+
+    `Trhs`: qint8.
 
     `UniformQuantizedConvolutionHybrid.create` in the current scope, with
     UniformQuantizedConvolutionHybrid.Options as keywords.

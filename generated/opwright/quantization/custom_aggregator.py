@@ -118,15 +118,15 @@ class CustomAggregator(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             calibration_method: int = default(0),
             num_bins: int = default(0),
             min_percentile: float = default(0.0),
             max_percentile: float = default(0.0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 calibration_method=calibration_method,
                 num_bins=num_bins,

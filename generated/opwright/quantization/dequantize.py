@@ -119,7 +119,7 @@ class Dequantize(TensorOp[Dtype]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             mode: Literal["MIN_COMBINED", "MIN_FIRST", "SCALED"] = default(
                 "MIN_COMBINED"
             ),
@@ -127,8 +127,8 @@ class Dequantize(TensorOp[Dtype]):
             axis: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(mode=mode, narrow_range=narrow_range, axis=axis)
 
         def with_mode(
@@ -197,6 +197,8 @@ class Dequantize(TensorOp[Dtype]):
         or of SCALED for 8 bits by oneDNN. SCALED does not serve qint32.
 
         Gradient: none registered.
+
+        `T`: qint8, quint8, qint32, qint16 or quint16.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -340,6 +342,8 @@ def dequantize(
     SCALED for 8 bits by oneDNN. SCALED does not serve qint32.
 
     Gradient: none registered.
+
+    `T`: qint8, quint8, qint32, qint16 or quint16.
 
     `Dequantize.create` in the current scope, with Dequantize.Options as keywords.
 

@@ -89,15 +89,15 @@ class FakeQuantWithMinMaxArgsGradient(TensorOp[TFloat32]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             min: float = default(-6.0),
             max: float = default(6.0),
             num_bits: int = default(8),
             narrow_range: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(min=min, max=max, num_bits=num_bits, narrow_range=narrow_range)
 
         def with_min(self, min: float) -> Self:

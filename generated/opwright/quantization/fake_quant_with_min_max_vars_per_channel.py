@@ -100,13 +100,13 @@ class FakeQuantWithMinMaxVarsPerChannel(TensorOp[TFloat32]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             num_bits: int = default(8),
             narrow_range: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(num_bits=num_bits, narrow_range=narrow_range)
 
         def with_num_bits(self, num_bits: int) -> Self:

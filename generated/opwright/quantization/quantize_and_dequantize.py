@@ -107,7 +107,7 @@ class QuantizeAndDequantize(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             signed_input: bool = default(True),
             num_bits: int = default(8),
             range_given: bool = default(False),
@@ -115,8 +115,8 @@ class QuantizeAndDequantize(TensorOp[T]):
             input_max: float = default(0.0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 signed_input=signed_input,
                 num_bits=num_bits,
@@ -163,6 +163,8 @@ class QuantizeAndDequantize(TensorOp[T]):
 
         QuantizeAndDequantize was removed in GraphDef version 22. Replaced by
         QuantizeAndDequantizeV2. Use QuantizeAndDequantizeV4. Gradient: registered.
+
+        `T`: bfloat16, float16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -260,6 +262,8 @@ def quantize_and_dequantize(
 
     QuantizeAndDequantize was removed in GraphDef version 22. Replaced by
     QuantizeAndDequantizeV2. Use QuantizeAndDequantizeV4. Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `QuantizeAndDequantize.create` in the current scope, with
     QuantizeAndDequantize.Options as keywords.

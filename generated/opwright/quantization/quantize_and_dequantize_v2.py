@@ -134,7 +134,7 @@ class QuantizeAndDequantizeV2(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             signed_input: bool = default(True),
             num_bits: int = default(8),
             range_given: bool = default(False),
@@ -143,8 +143,8 @@ class QuantizeAndDequantizeV2(TensorOp[T]):
             axis: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 signed_input=signed_input,
                 num_bits=num_bits,
@@ -207,6 +207,8 @@ class QuantizeAndDequantizeV2(TensorOp[T]):
         `axis`; XLA and QuantizeAndDequantizeV3 take it.
 
         Gradient: registered.
+
+        `T`: bfloat16, float16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -326,6 +328,8 @@ def quantize_and_dequantize_v2(
     QuantizeAndDequantizeV3 take it.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `QuantizeAndDequantizeV2.create` in the current scope, with
     QuantizeAndDequantizeV2.Options as keywords.

@@ -121,15 +121,15 @@ class QuantizeAndDequantizeV3(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             signed_input: bool = default(True),
             range_given: bool = default(True),
             narrow_range: bool = default(False),
             axis: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 signed_input=signed_input,
                 range_given=range_given,
@@ -177,6 +177,8 @@ class QuantizeAndDequantizeV3(TensorOp[T]):
         as it is.
 
         Gradient: registered.
+
+        `T`: bfloat16, float16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -305,6 +307,8 @@ def quantize_and_dequantize_v3(
     than 1 to 61, or 62 for unsigned integers. The gradient passes everything as it is.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `QuantizeAndDequantizeV3.create` in the current scope, with
     QuantizeAndDequantizeV3.Options as keywords.

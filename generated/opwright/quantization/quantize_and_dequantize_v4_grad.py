@@ -115,12 +115,12 @@ class QuantizeAndDequantizeV4Grad(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             axis: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(axis=axis)
 
         def with_axis(self, axis: int) -> Self:
@@ -148,6 +148,8 @@ class QuantizeAndDequantizeV4Grad(Op, Generic[T]):
         FakeQuantWithMinMaxVars has a range that is.
 
         Gradient: registered.
+
+        `T`: bfloat16, float16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -232,6 +234,8 @@ def quantize_and_dequantize_v4_grad(
     FakeQuantWithMinMaxVars has a range that is.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `QuantizeAndDequantizeV4Grad.create` in the current scope, with
     QuantizeAndDequantizeV4Grad.Options as keywords.

@@ -129,6 +129,8 @@ class QuantizeDownAndShrinkRange(Op, Generic[OutType]):
 
         Gradient: none registered.
 
+        `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -203,6 +205,8 @@ def quantize_down_and_shrink_range(
     meaning.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     `QuantizeDownAndShrinkRange.create` in the current scope.
 

@@ -144,7 +144,7 @@ class QuantizeV2(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             mode: Literal["MIN_COMBINED", "MIN_FIRST", "SCALED"] = default(
                 "MIN_COMBINED"
             ),
@@ -156,8 +156,8 @@ class QuantizeV2(Op, Generic[T]):
             ensure_minimum_range: float = default(0.01),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 mode=mode,
                 round_mode=round_mode,

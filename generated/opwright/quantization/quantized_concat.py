@@ -126,6 +126,8 @@ class QuantizedConcat(Op, Generic[T]):
 
         Gradient: none registered.
 
+        `N`: at least 2.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -207,6 +209,8 @@ def quantized_concat(
     joins floats.
 
     Gradient: none registered.
+
+    `N`: at least 2.
 
     `QuantizedConcat.create` in the current scope.
 

@@ -133,6 +133,10 @@ class QuantizedConcatV2(Op, Generic[T]):
 
         Gradient: none registered.
 
+        `N`: at least 2.
+
+        `Tidx`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -213,6 +217,10 @@ def quantized_concat_v2(
     for one of oneDNN's: QuantizedConcat has a kernel of its own. ConcatV2 joins floats.
 
     Gradient: none registered.
+
+    `N`: at least 2.
+
+    `Tidx`: int32 or int64.
 
     `QuantizedConcatV2.create` in the current scope.
 

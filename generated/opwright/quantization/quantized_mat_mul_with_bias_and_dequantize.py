@@ -148,14 +148,14 @@ class QuantizedMatMulWithBiasAndDequantize(TensorOp[Toutput]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             transpose_a: bool = default(False),
             transpose_b: bool = default(False),
             input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 transpose_a=transpose_a,
                 transpose_b=transpose_b,
@@ -207,6 +207,12 @@ class QuantizedMatMulWithBiasAndDequantize(TensorOp[Toutput]):
         succeeds and gives an empty tensor. MatMul does it for floats.
 
         Gradient: none registered.
+
+        `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+        `T2`: qint8, quint8, qint32, qint16 or quint16.
+
+        `Tbias`: float32 or qint32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -386,6 +392,12 @@ def quantized_mat_mul_with_bias_and_dequantize(
     gives an empty tensor. MatMul does it for floats.
 
     Gradient: none registered.
+
+    `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+    `T2`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tbias`: float32 or qint32.
 
     `QuantizedMatMulWithBiasAndDequantize.create` in the current scope, with
     QuantizedMatMulWithBiasAndDequantize.Options as keywords.

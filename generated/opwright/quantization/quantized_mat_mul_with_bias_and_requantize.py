@@ -168,14 +168,14 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             transpose_a: bool = default(False),
             transpose_b: bool = default(False),
             input_quant_mode: Literal["MIN_FIRST", "SCALED"] = default("MIN_FIRST"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 transpose_a=transpose_a,
                 transpose_b=transpose_b,
@@ -262,6 +262,12 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
         succeeds and gives empty tensors. MatMul does it for floats.
 
         Gradient: none registered.
+
+        `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+        `T2`: qint8, quint8, qint32, qint16 or quint16.
+
+        `Tbias`: float32 or qint32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -487,6 +493,12 @@ def quantized_mat_mul_with_bias_and_requantize(
     gives empty tensors. MatMul does it for floats.
 
     Gradient: none registered.
+
+    `T1`: qint8, quint8, qint32, qint16 or quint16.
+
+    `T2`: qint8, quint8, qint32, qint16 or quint16.
+
+    `Tbias`: float32 or qint32.
 
     `QuantizedMatMulWithBiasAndRequantize.create` in the current scope, with
     QuantizedMatMulWithBiasAndRequantize.Options as keywords.

@@ -124,6 +124,8 @@ class QuantizedReshape(Op, Generic[T]):
 
         Gradient: none registered.
 
+        `Tshape`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -206,6 +208,8 @@ def quantized_reshape(
     A number of elements that differs is refused.
 
     Gradient: none registered.
+
+    `Tshape`: int32 or int64.
 
     `QuantizedReshape.create` in the current scope.
 

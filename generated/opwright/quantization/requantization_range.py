@@ -111,6 +111,8 @@ class RequantizationRange(Op):
 
         Gradient: none registered.
 
+        `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -172,6 +174,8 @@ def requantization_range(
     once. An empty `input` gives a range without meaning.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     `RequantizationRange.create` in the current scope.
 

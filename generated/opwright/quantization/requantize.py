@@ -134,6 +134,8 @@ class Requantize(Op, Generic[OutType]):
 
         Gradient: none registered.
 
+        `Tinput`: qint8, quint8, qint32, qint16 or quint16.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -216,6 +218,8 @@ def requantize(
     Equal ends give 0 for all. A lower end above 0, or above the upper one, is refused.
 
     Gradient: none registered.
+
+    `Tinput`: qint8, quint8, qint32, qint16 or quint16.
 
     `Requantize.create` in the current scope.
 

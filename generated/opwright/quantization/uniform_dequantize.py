@@ -111,12 +111,12 @@ class UniformDequantize(TensorOp[Tout]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             quantization_axis: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(quantization_axis=quantization_axis)
 
         def with_quantization_axis(self, quantization_axis: int) -> Self:
@@ -148,6 +148,8 @@ class UniformDequantize(TensorOp[Tout]):
         points lie within the limits is not checked.
 
         Gradient: none registered.
+
+        `Tin`: qint8, quint8 or qint32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -254,6 +256,8 @@ def uniform_dequantize(
     lie within the limits is not checked.
 
     Gradient: none registered.
+
+    `Tin`: qint8, quint8 or qint32.
 
     `UniformDequantize.create` in the current scope, with UniformDequantize.Options as
     keywords.

@@ -111,12 +111,12 @@ class UniformQuantize(TensorOp[Tout]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             quantization_axis: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(quantization_axis=quantization_axis)
 
         def with_quantization_axis(self, quantization_axis: int) -> Self:
@@ -149,6 +149,8 @@ class UniformQuantize(TensorOp[Tout]):
         place of both.
 
         Gradient: none registered.
+
+        `Tin`: float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -256,6 +258,8 @@ def uniform_quantize(
     UniformDequantize turns integers back, QuantizeV2 takes a range in place of both.
 
     Gradient: none registered.
+
+    `Tin`: float32.
 
     `UniformQuantize.create` in the current scope, with UniformQuantize.Options as
     keywords.

@@ -109,12 +109,12 @@ class UniformQuantizedClipByValue(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             quantization_axis: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(quantization_axis=quantization_axis)
 
         def with_quantization_axis(self, quantization_axis: int) -> Self:
@@ -145,6 +145,8 @@ class UniformQuantizedClipByValue(TensorOp[T]):
         ClipByValue does it for floats.
 
         Gradient: none registered.
+
+        `T`: qint32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -258,6 +260,8 @@ def uniform_quantized_clip_by_value(
     ClipByValue does it for floats.
 
     Gradient: none registered.
+
+    `T`: qint32.
 
     `UniformQuantizedClipByValue.create` in the current scope, with
     UniformQuantizedClipByValue.Options as keywords.

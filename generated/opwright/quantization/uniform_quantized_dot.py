@@ -141,14 +141,14 @@ class UniformQuantizedDot(TensorOp[Tout]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             lhs_quantization_axis: int = default(-1),
             rhs_quantization_axis: int = default(-1),
             output_quantization_axis: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 lhs_quantization_axis=lhs_quantization_axis,
                 rhs_quantization_axis=rhs_quantization_axis,
@@ -201,6 +201,8 @@ class UniformQuantizedDot(TensorOp[Tout]):
         alone.
 
         Gradient: none registered.
+
+        `Tin`: qint8.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -381,6 +383,8 @@ def uniform_quantized_dot(
     output with it. UniformQuantizedDotHybrid takes a float `lhs`, MatMul floats alone.
 
     Gradient: none registered.
+
+    `Tin`: qint8.
 
     `UniformQuantizedDot.create` in the current scope, with UniformQuantizedDot.Options
     as keywords.

@@ -120,12 +120,12 @@ class UniformQuantizedDotHybrid(TensorOp[Tout]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             rhs_quantization_axis: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(rhs_quantization_axis=rhs_quantization_axis)
 
         def with_rhs_quantization_axis(self, rhs_quantization_axis: int) -> Self:
@@ -163,6 +163,10 @@ class UniformQuantizedDotHybrid(TensorOp[Tout]):
         UniformQuantizedDot takes integers on both sides, MatMul floats.
 
         Gradient: none registered.
+
+        `Tlhs`: float32.
+
+        `Trhs`: qint8.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -277,6 +281,10 @@ def uniform_quantized_dot_hybrid(
     UniformQuantizedDot takes integers on both sides, MatMul floats.
 
     Gradient: none registered.
+
+    `Tlhs`: float32.
+
+    `Trhs`: qint8.
 
     `UniformQuantizedDotHybrid.create` in the current scope, with
     UniformQuantizedDotHybrid.Options as keywords.

@@ -121,13 +121,13 @@ class UniformRequantize(TensorOp[Tout]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             input_quantization_axis: int = default(-1),
             output_quantization_axis: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 input_quantization_axis=input_quantization_axis,
                 output_quantization_axis=output_quantization_axis,
@@ -171,6 +171,8 @@ class UniformRequantize(TensorOp[Tout]):
         several, the axis must be the same.
 
         Gradient: none registered.
+
+        `Tin`: qint8 or qint32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -311,6 +313,8 @@ def uniform_requantize(
     the axis must be the same.
 
     Gradient: none registered.
+
+    `Tin`: qint8 or qint32.
 
     `UniformRequantize.create` in the current scope, with UniformRequantize.Options as
     keywords.

@@ -127,14 +127,14 @@ class BarrierTakeMany(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             allow_small_batch: bool = default(False),
             wait_for_incomplete: bool = default(False),
             timeout_ms: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 allow_small_batch=allow_small_batch,
                 wait_for_incomplete=wait_for_incomplete,

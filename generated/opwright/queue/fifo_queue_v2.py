@@ -111,15 +111,15 @@ class FIFOQueueV2(TensorOp[TResource]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             shapes: Sequence[ShapeLike] = default(()),
             capacity: int = default(-1),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 shapes=shapes,
                 capacity=capacity,

@@ -95,15 +95,15 @@ class MapIncompleteSize(TensorOp[TInt32]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             capacity: int = default(0),
             memory_limit: int = default(0),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 capacity=capacity,
                 memory_limit=memory_limit,

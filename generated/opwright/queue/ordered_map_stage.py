@@ -116,15 +116,15 @@ class OrderedMapStage(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             capacity: int = default(0),
             memory_limit: int = default(0),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 capacity=capacity,
                 memory_limit=memory_limit,
@@ -174,6 +174,8 @@ class OrderedMapStage(Op):
         Dtypes are not compared, and more `indices` than `values` not noticed.
 
         Stateful. Gradient: none registered.
+
+        `fake_dtypes`: at least 1 value.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -298,6 +300,8 @@ def ordered_map_stage(
     compared, and more `indices` than `values` not noticed.
 
     Stateful. Gradient: none registered.
+
+    `fake_dtypes`: at least 1 value.
 
     `OrderedMapStage.create` in the current scope, with OrderedMapStage.Options as
     keywords: the operation in a graph, None eagerly.

@@ -113,15 +113,15 @@ class PriorityQueue(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             component_types: Sequence[AnyDTypeLike] = default(()),
             capacity: int = default(-1),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 component_types=component_types,
                 capacity=capacity,

@@ -80,12 +80,12 @@ class QueueClose(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             cancel_pending_enqueues: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(cancel_pending_enqueues=cancel_pending_enqueues)
 
         def with_cancel_pending_enqueues(self, cancel_pending_enqueues: bool) -> Self:

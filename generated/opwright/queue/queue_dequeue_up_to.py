@@ -101,12 +101,12 @@ class QueueDequeueUpTo(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             timeout_ms: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(timeout_ms=timeout_ms)
 
         def with_timeout_ms(self, timeout_ms: int) -> Self:

@@ -93,12 +93,12 @@ class QueueEnqueue(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             timeout_ms: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(timeout_ms=timeout_ms)
 
         def with_timeout_ms(self, timeout_ms: int) -> Self:
@@ -129,6 +129,8 @@ class QueueEnqueue(Op):
         `cancel_pending_enqueues` while this waits.
 
         Gradient: declared not differentiable.
+
+        `Tcomponents`: at least 1 value.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -205,6 +207,8 @@ def queue_enqueue(
     `cancel_pending_enqueues` while this waits.
 
     Gradient: declared not differentiable.
+
+    `Tcomponents`: at least 1 value.
 
     `QueueEnqueue.create` in the current scope, with QueueEnqueue.Options as keywords:
     the operation in a graph, None eagerly.

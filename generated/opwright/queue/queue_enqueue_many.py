@@ -95,12 +95,12 @@ class QueueEnqueueMany(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             timeout_ms: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(timeout_ms=timeout_ms)
 
         def with_timeout_ms(self, timeout_ms: int) -> Self:
@@ -133,6 +133,8 @@ class QueueEnqueueMany(Op):
         element.
 
         Gradient: declared not differentiable.
+
+        `Tcomponents`: at least 1 value.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -211,6 +213,8 @@ def queue_enqueue_many(
     element.
 
     Gradient: declared not differentiable.
+
+    `Tcomponents`: at least 1 value.
 
     `QueueEnqueueMany.create` in the current scope, with QueueEnqueueMany.Options as
     keywords: the operation in a graph, None eagerly.

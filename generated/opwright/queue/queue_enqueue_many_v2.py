@@ -93,12 +93,12 @@ class QueueEnqueueManyV2(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             timeout_ms: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(timeout_ms=timeout_ms)
 
         def with_timeout_ms(self, timeout_ms: int) -> Self:
@@ -128,6 +128,8 @@ class QueueEnqueueManyV2(Op):
         single element.
 
         Stateful. Gradient: none registered.
+
+        `Tcomponents`: at least 1 value.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -201,6 +203,8 @@ def queue_enqueue_many_v2(
     element.
 
     Stateful. Gradient: none registered.
+
+    `Tcomponents`: at least 1 value.
 
     `QueueEnqueueManyV2.create` in the current scope, with QueueEnqueueManyV2.Options as
     keywords: the operation in a graph, None eagerly.

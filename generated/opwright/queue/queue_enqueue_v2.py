@@ -89,12 +89,12 @@ class QueueEnqueueV2(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             timeout_ms: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(timeout_ms=timeout_ms)
 
         def with_timeout_ms(self, timeout_ms: int) -> Self:
@@ -122,6 +122,8 @@ class QueueEnqueueV2(Op):
         `cancel_pending_enqueues` while this waits.
 
         Stateful. Gradient: none registered.
+
+        `Tcomponents`: at least 1 value.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -193,6 +195,8 @@ def queue_enqueue_v2(
     `cancel_pending_enqueues` while this waits.
 
     Stateful. Gradient: none registered.
+
+    `Tcomponents`: at least 1 value.
 
     `QueueEnqueueV2.create` in the current scope, with QueueEnqueueV2.Options as
     keywords: the operation in a graph, None eagerly.

@@ -132,7 +132,7 @@ class RandomShuffleQueue(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             shapes: Sequence[ShapeLike] = default(()),
             capacity: int = default(-1),
             min_after_dequeue: int = default(0),
@@ -142,8 +142,8 @@ class RandomShuffleQueue(TensorOp[TString]):
             shared_name: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 shapes=shapes,
                 capacity=capacity,

@@ -130,7 +130,7 @@ class RandomShuffleQueueV2(TensorOp[TResource]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             shapes: Sequence[ShapeLike] = default(()),
             capacity: int = default(-1),
             min_after_dequeue: int = default(0),
@@ -140,8 +140,8 @@ class RandomShuffleQueueV2(TensorOp[TResource]):
             shared_name: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 shapes=shapes,
                 capacity=capacity,

@@ -82,12 +82,12 @@ class Stack(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             stack_name: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(stack_name=stack_name)
 
         def with_stack_name(self, stack_name: StringLike) -> Self:

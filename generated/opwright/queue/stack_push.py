@@ -91,12 +91,12 @@ class StackPush(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             swap_memory: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(swap_memory=swap_memory)
 
         def with_swap_memory(self, swap_memory: bool) -> Self:

@@ -103,15 +103,15 @@ class Stage(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             capacity: int = default(0),
             memory_limit: int = default(0),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 capacity=capacity,
                 memory_limit=memory_limit,
@@ -155,6 +155,8 @@ class Stage(Op):
         queue's, its waiting cannot be cancelled, and it cannot be closed.
 
         Stateful. Gradient: none registered.
+
+        `dtypes`: at least 1 value.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -248,6 +250,8 @@ def stage(
     waiting cannot be cancelled, and it cannot be closed.
 
     Stateful. Gradient: none registered.
+
+    `dtypes`: at least 1 value.
 
     `Stage.create` in the current scope, with Stage.Options as keywords: the operation
     in a graph, None eagerly.

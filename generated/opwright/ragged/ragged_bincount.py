@@ -122,12 +122,12 @@ class RaggedBincount(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             binary_output: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(binary_output=binary_output)
 
         def with_binary_output(self, binary_output: bool) -> Self:
@@ -161,6 +161,10 @@ class RaggedBincount(TensorOp[T]):
         have few. SparseBincount takes sparse rows, DenseBincount dense ones.
 
         Gradient: none registered.
+
+        `Tidx`: int32 or int64.
+
+        `T`: int32, int64, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -272,6 +276,10 @@ def ragged_bincount(
     few. SparseBincount takes sparse rows, DenseBincount dense ones.
 
     Gradient: none registered.
+
+    `Tidx`: int32 or int64.
+
+    `T`: int32, int64, float32 or float64.
 
     `RaggedBincount.create` in the current scope, with RaggedBincount.Options as
     keywords.

@@ -145,13 +145,13 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             minlength: int = default(-1),
             maxlength: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(minlength=minlength, maxlength=maxlength)
 
         def with_minlength(self, minlength: int) -> Self:
@@ -190,6 +190,10 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
         one; RaggedBincount makes a dense one.
 
         Gradient: none registered.
+
+        `T`: int32 or int64.
+
+        `output_type`: int32, int64, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -303,6 +307,10 @@ def ragged_count_sparse_output(
     RaggedBincount makes a dense one.
 
     Gradient: none registered.
+
+    `T`: int32 or int64.
+
+    `output_type`: int32, int64, float32 or float64.
 
     `RaggedCountSparseOutput.create` in the current scope, with
     RaggedCountSparseOutput.Options as keywords.

@@ -173,6 +173,14 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
 
         Gradient: none registered.
 
+        `ragged_values_types`: int64 or string.
+
+        `ragged_splits_types`: int32 or int64.
+
+        `sparse_values_types`: int64 or string.
+
+        `dense_types`: int64 or string.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -328,6 +336,14 @@ def ragged_cross(
     number of rows. SparseCrossV2 and SparseCrossHashed do without ragged ones.
 
     Gradient: none registered.
+
+    `ragged_values_types`: int64 or string.
+
+    `ragged_splits_types`: int32 or int64.
+
+    `sparse_values_types`: int64 or string.
+
+    `dense_types`: int64 or string.
 
     `RaggedCross.create` in the current scope.
 

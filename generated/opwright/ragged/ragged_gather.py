@@ -139,6 +139,12 @@ class RaggedGather(Op, Generic[Tsplits, Tvalues]):
 
         Gradient: registered.
 
+        `Tindices`: int32 or int64.
+
+        `Tsplits`: int32 or int64.
+
+        `PARAMS_RAGGED_RANK`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -237,6 +243,12 @@ def ragged_gather(
     another one is refused.
 
     Gradient: registered.
+
+    `Tindices`: int32 or int64.
+
+    `Tsplits`: int32 or int64.
+
+    `PARAMS_RAGGED_RANK`: at least 1.
 
     `RaggedGather.create` in the current scope.
 

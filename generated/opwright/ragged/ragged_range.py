@@ -158,6 +158,8 @@ class RaggedRange(Op, Generic[Tsplits, T]):
 
         Gradient: declared not differentiable.
 
+        `T`: bfloat16, float32, float64, int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -268,6 +270,8 @@ def ragged_range(
     the call is refused. Range makes one row, dense.
 
     Gradient: declared not differentiable.
+
+    `T`: bfloat16, float32, float64, int32 or int64.
 
     `RaggedRange.create` in the current scope.
 

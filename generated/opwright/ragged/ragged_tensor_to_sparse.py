@@ -136,6 +136,10 @@ class RaggedTensorToSparse(Op, Generic[T]):
 
         Gradient: registered.
 
+        `RAGGED_RANK`: at least 1.
+
+        `Tsplits`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -209,6 +213,10 @@ def ragged_tensor_to_sparse(
     one.
 
     Gradient: registered.
+
+    `RAGGED_RANK`: at least 1.
+
+    `Tsplits`: int32 or int64.
 
     `RaggedTensorToSparse.create` in the current scope.
 

@@ -164,6 +164,12 @@ class RaggedTensorToTensor(TensorOp[T]):
 
         Gradient: registered.
 
+        `Tindex`: int64 or int32.
+
+        `Tshape`: int64 or int32.
+
+        `num_row_partition_tensors`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -333,6 +339,12 @@ def ragged_tensor_to_tensor(
     sparse tensor.
 
     Gradient: registered.
+
+    `Tindex`: int64 or int32.
+
+    `Tshape`: int64 or int32.
+
+    `num_row_partition_tensors`: at least 1.
 
     `RaggedTensorToTensor.create` in the current scope.
 

@@ -123,6 +123,8 @@ class RaggedTensorToVariant(TensorOp[TVariant]):
 
         Gradient: registered.
 
+        `Tsplits`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -215,6 +217,8 @@ def ragged_tensor_to_variant(
     RaggedTensorFromVariant unpacks them, RaggedTensorToVariantGradient is the gradient.
 
     Gradient: registered.
+
+    `Tsplits`: int32 or int64.
 
     `RaggedTensorToVariant.create` in the current scope.
 

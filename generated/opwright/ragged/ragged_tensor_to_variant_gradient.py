@@ -128,6 +128,8 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
 
         Gradient: none registered.
 
+        `Tsplits`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -238,6 +240,8 @@ def ragged_tensor_to_variant_gradient(
     `dense_values_shape` allows can end the process.
 
     Gradient: none registered.
+
+    `Tsplits`: int32 or int64.
 
     `RaggedTensorToVariantGradient.create` in the current scope.
 

@@ -123,13 +123,13 @@ class Multinomial(TensorOp[OutputDtype]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             seed: int = default(0),
             seed2: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -191,6 +191,9 @@ class Multinomial(TensorOp[OutputDtype]):
         draws as well, and TopKV2 of that without repetitions.
 
         Stateful. Gradient: declared not differentiable.
+
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -333,6 +336,9 @@ def multinomial(
     as well, and TopKV2 of that without repetitions.
 
     Stateful. Gradient: declared not differentiable.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `Multinomial.create` in the current scope, with Multinomial.Options as keywords.
 

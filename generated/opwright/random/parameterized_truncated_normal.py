@@ -125,13 +125,13 @@ class ParameterizedTruncatedNormal(TensorOp[Dtype]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             seed: int = default(0),
             seed2: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -172,6 +172,10 @@ class ParameterizedTruncatedNormal(TensorOp[Dtype]):
         parameters.
 
         Stateful. Gradient: declared not differentiable.
+
+        `dtype`: float16, bfloat16, float32 or float64.
+
+        `T`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -286,6 +290,10 @@ def parameterized_truncated_normal(
     state, and broadcasts its parameters.
 
     Stateful. Gradient: declared not differentiable.
+
+    `dtype`: float16, bfloat16, float32 or float64.
+
+    `T`: int32 or int64.
 
     `ParameterizedTruncatedNormal.create` in the current scope, with
     ParameterizedTruncatedNormal.Options as keywords.

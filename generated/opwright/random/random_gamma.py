@@ -119,13 +119,13 @@ class RandomGamma(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             seed: int = default(0),
             seed2: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -163,6 +163,10 @@ class RandomGamma(TensorOp[T]):
         distributions.
 
         Stateful. Gradient: registered.
+
+        `S`: int32 or int64.
+
+        `T`: float16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -259,6 +263,10 @@ def random_gamma(
     of gamma numbers make those of beta and Dirichlet distributions.
 
     Stateful. Gradient: registered.
+
+    `S`: int32 or int64.
+
+    `T`: float16, float32 or float64.
 
     `RandomGamma.create` in the current scope, with RandomGamma.Options as keywords.
 

@@ -105,6 +105,8 @@ class RandomGammaGrad(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -158,6 +160,8 @@ def random_gamma_grad(
     https://arxiv.org/abs/1805.08498). The inputs broadcast.
 
     Gradient: none registered.
+
+    `T`: float32 or float64.
 
     `RandomGammaGrad.create` in the current scope.
 

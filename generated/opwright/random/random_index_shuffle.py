@@ -110,12 +110,12 @@ class RandomIndexShuffle(TensorOp[Dtype]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             rounds: int = default(4),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(rounds=rounds)
 
         def with_rounds(self, rounds: int) -> Self:
@@ -150,6 +150,10 @@ class RandomIndexShuffle(TensorOp[Dtype]):
         RandomShuffle moves the rows of a tensor.
 
         Gradient: declared not differentiable.
+
+        `dtype`: int32, uint32, int64 or uint64.
+
+        `Tseed`: int32, uint32, int64 or uint64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -245,6 +249,10 @@ def random_index_shuffle(
     the rows of a tensor.
 
     Gradient: declared not differentiable.
+
+    `dtype`: int32, uint32, int64 or uint64.
+
+    `Tseed`: int32, uint32, int64 or uint64.
 
     `RandomIndexShuffle.create` in the current scope, with RandomIndexShuffle.Options as
     keywords.

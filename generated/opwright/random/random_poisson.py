@@ -111,13 +111,13 @@ class RandomPoisson(TensorOp[Dtype]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             seed: int = default(0),
             seed2: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -150,6 +150,10 @@ class RandomPoisson(TensorOp[Dtype]):
 
         RandomPoisson was removed in GraphDef version 25. Replaced by RandomPoissonV2.
         Stateful. Gradient: none registered.
+
+        `S`: int32 or int64.
+
+        `dtype`: float16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -241,6 +245,10 @@ def random_poisson(
 
     RandomPoisson was removed in GraphDef version 25. Replaced by RandomPoissonV2.
     Stateful. Gradient: none registered.
+
+    `S`: int32 or int64.
+
+    `dtype`: float16, float32 or float64.
 
     `RandomPoisson.create` in the current scope, with RandomPoisson.Options as keywords.
 

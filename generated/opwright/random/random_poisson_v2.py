@@ -133,13 +133,13 @@ class RandomPoissonV2(TensorOp[Dtype]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             seed: int = default(0),
             seed2: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -196,6 +196,10 @@ class RandomPoissonV2(TensorOp[Dtype]):
         StatelessRandomPoisson has no state. There is no gradient.
 
         Stateful. Gradient: none registered.
+
+        `S`: int32 or int64.
+
+        `R`: float16, float32, float64, int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -338,6 +342,10 @@ def random_poisson_v2(
     StatelessRandomPoisson has no state. There is no gradient.
 
     Stateful. Gradient: none registered.
+
+    `S`: int32 or int64.
+
+    `R`: float16, float32, float64, int32 or int64.
 
     `RandomPoissonV2.create` in the current scope, with RandomPoissonV2.Options as
     keywords.

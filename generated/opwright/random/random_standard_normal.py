@@ -114,13 +114,13 @@ class RandomStandardNormal(TensorOp[Dtype]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             seed: int = default(0),
             seed2: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -155,6 +155,8 @@ class RandomStandardNormal(TensorOp[Dtype]):
         has no state and is what new programs should call.
 
         Stateful. Gradient: declared not differentiable.
+
+        `T`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -248,6 +250,8 @@ def random_standard_normal(
     state and is what new programs should call.
 
     Stateful. Gradient: declared not differentiable.
+
+    `T`: int32 or int64.
 
     `RandomStandardNormal.create` in the current scope, with
     RandomStandardNormal.Options as keywords.

@@ -111,13 +111,13 @@ class RandomUniform(TensorOp[Dtype]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             seed: int = default(0),
             seed2: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -153,6 +153,8 @@ class RandomUniform(TensorOp[Dtype]):
         RandomUniformInt draws integers.
 
         Stateful. Gradient: declared not differentiable.
+
+        `T`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -245,6 +247,8 @@ def random_uniform(
     has no state and is what new programs should call; RandomUniformInt draws integers.
 
     Stateful. Gradient: declared not differentiable.
+
+    `T`: int32 or int64.
 
     `RandomUniform.create` in the current scope, with RandomUniform.Options as keywords.
 

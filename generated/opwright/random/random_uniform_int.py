@@ -117,13 +117,13 @@ class RandomUniformInt(TensorOp[Tout]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             seed: int = default(0),
             seed2: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -161,6 +161,10 @@ class RandomUniformInt(TensorOp[Tout]):
         StatelessRandomUniformIntV2 has no state and is what new programs should call.
 
         Stateful. Gradient: none registered.
+
+        `Tout`: int32 or int64.
+
+        `T`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -264,6 +268,10 @@ def random_uniform_int(
     StatelessRandomUniformIntV2 has no state and is what new programs should call.
 
     Stateful. Gradient: none registered.
+
+    `Tout`: int32 or int64.
+
+    `T`: int32 or int64.
 
     `RandomUniformInt.create` in the current scope, with RandomUniformInt.Options as
     keywords.

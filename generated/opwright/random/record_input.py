@@ -113,7 +113,7 @@ class RecordInput(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             file_random_seed: int = default(301),
             file_shuffle_shift_ratio: float = default(0.0),
             file_buffer_size: int = default(10000),
@@ -122,8 +122,8 @@ class RecordInput(TensorOp[TString]):
             compression_type: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 file_random_seed=file_random_seed,
                 file_shuffle_shift_ratio=file_shuffle_shift_ratio,

@@ -192,6 +192,10 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
 
         Stateful. Gradient: none registered.
 
+        `S`: int32 or int64.
+
+        `T`: float16, float32, float64, int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -332,6 +336,10 @@ def stateful_random_binomial(
     StatelessRandomBinomial draws without a state.
 
     Stateful. Gradient: none registered.
+
+    `S`: int32 or int64.
+
+    `T`: float16, float32, float64, int32 or int64.
 
     `StatefulRandomBinomial.create` in the current scope.
 

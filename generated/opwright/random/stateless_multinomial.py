@@ -161,6 +161,11 @@ class StatelessMultinomial(TensorOp[OutputDtype]):
 
         Gradient: declared not differentiable.
 
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
+
+        `Tseed`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -291,6 +296,11 @@ def stateless_multinomial(
     calls.
 
     Gradient: declared not differentiable.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
+    `Tseed`: int32 or int64.
 
     `StatelessMultinomial.create` in the current scope.
 

@@ -155,6 +155,12 @@ class StatelessParameterizedTruncatedNormal(TensorOp[Dtype]):
 
         Gradient: registered.
 
+        `S`: int32 or int64.
+
+        `Tseed`: int32 or int64.
+
+        `dtype`: float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -261,6 +267,12 @@ def stateless_parameterized_truncated_normal(
     the samples. ParameterizedTruncatedNormal keeps a state.
 
     Gradient: registered.
+
+    `S`: int32 or int64.
+
+    `Tseed`: int32 or int64.
+
+    `dtype`: float16, float32 or float64.
 
     `StatelessParameterizedTruncatedNormal.create` in the current scope.
 

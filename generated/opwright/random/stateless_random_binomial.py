@@ -182,6 +182,12 @@ class StatelessRandomBinomial(TensorOp[Dtype]):
 
         Gradient: declared not differentiable.
 
+        `S`: int32 or int64.
+
+        `Tseed`: int32 or int64.
+
+        `T`: float16, float32, float64, int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -309,6 +315,12 @@ def stateless_random_binomial(
     in a variable.
 
     Gradient: declared not differentiable.
+
+    `S`: int32 or int64.
+
+    `Tseed`: int32 or int64.
+
+    `T`: float16, float32, float64, int32 or int64.
 
     `StatelessRandomBinomial.create` in the current scope.
 

@@ -135,6 +135,12 @@ class StatelessRandomGammaV2(TensorOp[Dtype]):
 
         Gradient: registered.
 
+        `dtype`: float16, float32 or float64.
+
+        `T`: int32 or int64.
+
+        `Tseed`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -215,6 +221,12 @@ def stateless_random_gamma_v2(
     is made into.
 
     Gradient: registered.
+
+    `dtype`: float16, float32 or float64.
+
+    `T`: int32 or int64.
+
+    `Tseed`: int32 or int64.
 
     `StatelessRandomGammaV2.create` in the current scope.
 

@@ -137,6 +137,10 @@ class StatelessRandomGammaV3(TensorOp[Dtype]):
 
         Gradient: registered.
 
+        `dtype`: float16, float32 or float64.
+
+        `shape_dtype`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -239,6 +243,10 @@ def stateless_random_gamma_v3(
     RandomGammaGrad.
 
     Gradient: registered.
+
+    `dtype`: float16, float32 or float64.
+
+    `shape_dtype`: int32 or int64.
 
     `StatelessRandomGammaV3.create` in the current scope.
 

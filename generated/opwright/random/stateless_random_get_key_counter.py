@@ -116,6 +116,8 @@ class StatelessRandomGetKeyCounter(Op):
 
         Gradient: none registered.
 
+        `Tseed`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -175,6 +177,8 @@ def stateless_random_get_key_counter(
     They are for Philox. StatelessRandomGetKeyCounterAlg makes all three at once.
 
     Gradient: none registered.
+
+    `Tseed`: int32 or int64.
 
     `StatelessRandomGetKeyCounter.create` in the current scope.
 

@@ -117,6 +117,8 @@ class StatelessRandomGetKeyCounterAlg(Op):
 
         Gradient: none registered.
 
+        `Tseed`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -175,6 +177,8 @@ def stateless_random_get_key_counter_alg(
     they let the algorithm be chosen.
 
     Gradient: none registered.
+
+    `Tseed`: int32 or int64.
 
     `StatelessRandomGetKeyCounterAlg.create` in the current scope.
 

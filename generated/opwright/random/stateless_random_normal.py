@@ -152,6 +152,10 @@ class StatelessRandomNormal(TensorOp[Dtype]):
 
         Gradient: declared not differentiable.
 
+        `T`: int32 or int64.
+
+        `Tseed`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -262,6 +266,10 @@ def stateless_random_normal(
     the same.
 
     Gradient: declared not differentiable.
+
+    `T`: int32 or int64.
+
+    `Tseed`: int32 or int64.
 
     `StatelessRandomNormal.create` in the current scope.
 

@@ -153,6 +153,8 @@ class StatelessRandomNormalV2(TensorOp[Dtype]):
 
         Gradient: declared not differentiable.
 
+        `Tshape`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -279,6 +281,8 @@ def stateless_random_normal_v2(
     draws from a generator in a variable.
 
     Gradient: declared not differentiable.
+
+    `Tshape`: int32 or int64.
 
     `StatelessRandomNormalV2.create` in the current scope.
 

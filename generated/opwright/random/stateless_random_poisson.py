@@ -147,6 +147,12 @@ class StatelessRandomPoisson(TensorOp[Dtype]):
 
         Gradient: declared not differentiable.
 
+        `Rtype`: float16, float32, float64, int32 or int64.
+
+        `T`: int32 or int64.
+
+        `Tseed`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -251,6 +257,12 @@ def stateless_random_poisson(
     So each call wants a seed of its own.
 
     Gradient: declared not differentiable.
+
+    `Rtype`: float16, float32, float64, int32 or int64.
+
+    `T`: int32 or int64.
+
+    `Tseed`: int32 or int64.
 
     `StatelessRandomPoisson.create` in the current scope.
 

@@ -150,6 +150,10 @@ class StatelessRandomUniform(TensorOp[Dtype]):
 
         Gradient: declared not differentiable.
 
+        `T`: int32 or int64.
+
+        `Tseed`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -260,6 +264,10 @@ def stateless_random_uniform(
     the same.
 
     Gradient: declared not differentiable.
+
+    `T`: int32 or int64.
+
+    `Tseed`: int32 or int64.
 
     `StatelessRandomUniform.create` in the current scope.
 

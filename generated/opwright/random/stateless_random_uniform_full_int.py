@@ -152,6 +152,10 @@ class StatelessRandomUniformFullInt(TensorOp[Dtype]):
 
         Gradient: declared not differentiable.
 
+        `T`: int32 or int64.
+
+        `Tseed`: int32, int64, uint32 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -262,6 +266,10 @@ def stateless_random_uniform_full_int(
     StatelessRandomUniformInt draws from a range.
 
     Gradient: declared not differentiable.
+
+    `T`: int32 or int64.
+
+    `Tseed`: int32, int64, uint32 or uint64.
 
     `StatelessRandomUniformFullInt.create` in the current scope.
 

@@ -151,6 +151,8 @@ class StatelessRandomUniformFullIntV2(TensorOp[Dtype]):
 
         Gradient: declared not differentiable.
 
+        `Tshape`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -279,6 +281,8 @@ def stateless_random_uniform_full_int_v2(
     seed of two integers. StatelessRandomUniformIntV2 draws from a range.
 
     Gradient: declared not differentiable.
+
+    `Tshape`: int32 or int64.
 
     `StatelessRandomUniformFullIntV2.create` in the current scope.
 

@@ -136,6 +136,12 @@ class StatelessRandomUniformInt(TensorOp[Dtype]):
 
         Gradient: declared not differentiable.
 
+        `dtype`: int32 or int64.
+
+        `T`: int32 or int64.
+
+        `Tseed`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -227,6 +233,12 @@ def stateless_random_uniform_int(
     StatelessRandomUniformFullInt draws from all integers of a dtype.
 
     Gradient: declared not differentiable.
+
+    `dtype`: int32 or int64.
+
+    `T`: int32 or int64.
+
+    `Tseed`: int32 or int64.
 
     `StatelessRandomUniformInt.create` in the current scope.
 

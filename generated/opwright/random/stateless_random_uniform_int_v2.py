@@ -137,6 +137,10 @@ class StatelessRandomUniformIntV2(TensorOp[Dtype]):
 
         Gradient: declared not differentiable.
 
+        `dtype`: int32, int64, uint32 or uint64.
+
+        `Tshape`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -246,6 +250,10 @@ def stateless_random_uniform_int_v2(
     dtype.
 
     Gradient: declared not differentiable.
+
+    `dtype`: int32, int64, uint32 or uint64.
+
+    `Tshape`: int32 or int64.
 
     `StatelessRandomUniformIntV2.create` in the current scope.
 

@@ -153,6 +153,8 @@ class StatelessRandomUniformV2(TensorOp[Dtype]):
 
         Gradient: declared not differentiable.
 
+        `Tshape`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -279,6 +281,8 @@ def stateless_random_uniform_v2(
     generator in a variable.
 
     Gradient: declared not differentiable.
+
+    `Tshape`: int32 or int64.
 
     `StatelessRandomUniformV2.create` in the current scope.
 

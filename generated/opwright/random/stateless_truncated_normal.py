@@ -154,6 +154,10 @@ class StatelessTruncatedNormal(TensorOp[Dtype]):
 
         Gradient: declared not differentiable.
 
+        `T`: int32 or int64.
+
+        `Tseed`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -265,6 +269,10 @@ def stateless_truncated_normal(
     the same.
 
     Gradient: declared not differentiable.
+
+    `T`: int32 or int64.
+
+    `Tseed`: int32 or int64.
 
     `StatelessTruncatedNormal.create` in the current scope.
 

@@ -156,6 +156,8 @@ class StatelessTruncatedNormalV2(TensorOp[Dtype]):
 
         Gradient: declared not differentiable.
 
+        `Tshape`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -284,6 +286,8 @@ def stateless_truncated_normal_v2(
     StatelessParameterizedTruncatedNormal cuts off elsewhere.
 
     Gradient: declared not differentiable.
+
+    `Tshape`: int32 or int64.
 
     `StatelessTruncatedNormalV2.create` in the current scope.
 

@@ -112,13 +112,13 @@ class TruncatedNormal(TensorOp[Dtype]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             seed: int = default(0),
             seed2: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(seed=seed, seed2=seed2)
 
         def with_seed(self, seed: int) -> Self:
@@ -153,6 +153,8 @@ class TruncatedNormal(TensorOp[Dtype]):
         no state and is what new programs should call.
 
         Stateful. Gradient: declared not differentiable.
+
+        `T`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -246,6 +248,8 @@ def truncated_normal(
     state and is what new programs should call.
 
     Stateful. Gradient: declared not differentiable.
+
+    `T`: int32 or int64.
 
     `TruncatedNormal.create` in the current scope, with TruncatedNormal.Options as
     keywords.

@@ -85,6 +85,8 @@ class RiscAbs(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -128,6 +130,8 @@ def risc_abs(
     Abs.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `RiscAbs.create` in the current scope.
 

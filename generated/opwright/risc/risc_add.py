@@ -101,6 +101,8 @@ class RiscAdd(TensorOp[T]):
 
         Commutative. An aggregation of its inputs. Gradient: none registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -151,6 +153,8 @@ def risc_add(
     AddV2, which broadcasts.
 
     Commutative. An aggregation of its inputs. Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `RiscAdd.create` in the current scope.
 

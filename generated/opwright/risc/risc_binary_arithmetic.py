@@ -109,6 +109,8 @@ class RiscBinaryArithmetic(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -172,6 +174,8 @@ def risc_binary_arithmetic(
     AddV2, Sub, Mul, RealDiv, FloorMod, Minimum and Pow.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `RiscBinaryArithmetic.create` in the current scope.
 

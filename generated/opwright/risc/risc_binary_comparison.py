@@ -108,6 +108,8 @@ class RiscBinaryComparison(TensorOp[TBool]):
 
         Gradient: none registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -170,6 +172,8 @@ def risc_binary_comparison(
     Equal, NotEqual, GreaterEqual, Greater, LessEqual and Less, which broadcast.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `RiscBinaryComparison.create` in the current scope.
 

@@ -109,6 +109,8 @@ class RiscBroadcast(TensorOp[T]):
 
         Gradient: none registered.
 
+        `Tidx`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -171,6 +173,8 @@ def risc_broadcast(
     BroadcastTo.
 
     Gradient: none registered.
+
+    `Tidx`: int32 or int64.
 
     `RiscBroadcast.create` in the current scope.
 

@@ -88,6 +88,8 @@ class RiscCholesky(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -133,6 +135,8 @@ def risc_cholesky(
     Cholesky.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `RiscCholesky.create` in the current scope.
 

@@ -114,6 +114,10 @@ class RiscConcat(TensorOp[T]):
 
         Gradient: none registered.
 
+        `N`: at least 2.
+
+        `Tidx`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -175,6 +179,10 @@ def risc_concat(
     ConcatV2.
 
     Gradient: none registered.
+
+    `N`: at least 2.
+
+    `Tidx`: int32 or int64.
 
     `RiscConcat.create` in the current scope.
 

@@ -124,6 +124,8 @@ class RiscCondition(TensorOp[DstT]):
 
         Gradient: none registered.
 
+        `SrcT`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -207,6 +209,8 @@ def risc_condition(
     If and StatelessIf, with any number of tensors.
 
     Gradient: none registered.
+
+    `SrcT`: bfloat16, float16, float32 or float64.
 
     `RiscCondition.create` in the current scope.
 

@@ -102,13 +102,13 @@ class RiscConv(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             dilations: Sequence[int] = default((1, 1, 1, 1)),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(data_format=data_format, dilations=dilations)
 
         def with_data_format(self, data_format: Literal["NHWC", "NCHW"]) -> Self:
@@ -142,6 +142,8 @@ class RiscConv(TensorOp[T]):
         runs is Conv2D.
 
         Gradient: none registered.
+
+        `T`: bfloat16, float16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -230,6 +232,8 @@ def risc_conv(
     Conv2D.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `RiscConv.create` in the current scope, with RiscConv.Options as keywords.
 

@@ -87,6 +87,8 @@ class RiscCos(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -131,6 +133,8 @@ def risc_cos(
     Cos.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `RiscCos.create` in the current scope.
 

@@ -101,6 +101,8 @@ class RiscDiv(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -151,6 +153,8 @@ def risc_div(
     RealDiv, which broadcasts.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `RiscDiv.create` in the current scope.
 

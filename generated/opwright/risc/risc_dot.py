@@ -98,13 +98,13 @@ class RiscDot(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             transpose_a: bool = default(False),
             transpose_b: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(transpose_a=transpose_a, transpose_b=transpose_b)
 
         def with_transpose_a(self, transpose_a: bool) -> Self:
@@ -137,6 +137,8 @@ class RiscDot(TensorOp[T]):
         runs is MatMul.
 
         Gradient: none registered.
+
+        `T`: bfloat16, float16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -215,6 +217,8 @@ def risc_dot(
     MatMul.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `RiscDot.create` in the current scope, with RiscDot.Options as keywords.
 

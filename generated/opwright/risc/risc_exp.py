@@ -85,6 +85,8 @@ class RiscExp(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -128,6 +130,8 @@ def risc_exp(
     Exp.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `RiscExp.create` in the current scope.
 

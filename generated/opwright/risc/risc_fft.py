@@ -90,6 +90,8 @@ class RiscFft(TensorOp[Tcomplex]):
 
         Gradient: none registered.
 
+        `Tcomplex`: complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -139,6 +141,8 @@ def risc_fft(
     FFT.
 
     Gradient: none registered.
+
+    `Tcomplex`: complex64 or complex128.
 
     `RiscFft.create` in the current scope.
 

@@ -103,12 +103,12 @@ class RiscGather(TensorOp[Tparams]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             batch_dims: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(batch_dims=batch_dims)
 
         def with_batch_dims(self, batch_dims: int) -> Self:
@@ -138,6 +138,10 @@ class RiscGather(TensorOp[Tparams]):
         runs is GatherV2.
 
         Gradient: none registered.
+
+        `Tindices`: int32 or int64.
+
+        `Taxis`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -215,6 +219,10 @@ def risc_gather(
     GatherV2.
 
     Gradient: none registered.
+
+    `Tindices`: int32 or int64.
+
+    `Taxis`: int32 or int64.
 
     `RiscGather.create` in the current scope, with RiscGather.Options as keywords.
 

@@ -116,6 +116,8 @@ class RiscImag(TensorOp[Tout]):
 
         Gradient: none registered.
 
+        `T`: complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -185,6 +187,8 @@ def risc_imag(
     Imag.
 
     Gradient: none registered.
+
+    `T`: complex64 or complex128.
 
     `RiscImag.create` in the current scope.
 

@@ -87,6 +87,8 @@ class RiscIsFinite(TensorOp[TBool]):
 
         Gradient: none registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -130,6 +132,8 @@ def risc_is_finite(
     IsFinite.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `RiscIsFinite.create` in the current scope.
 

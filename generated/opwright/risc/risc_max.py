@@ -103,6 +103,8 @@ class RiscMax(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -154,6 +156,8 @@ def risc_max(
     Maximum, which broadcasts.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `RiscMax.create` in the current scope.
 

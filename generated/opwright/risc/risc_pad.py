@@ -112,6 +112,10 @@ class RiscPad(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
+        `Tpaddings`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -176,6 +180,10 @@ def risc_pad(
     PadV2.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
+
+    `Tpaddings`: int32 or int64.
 
     `RiscPad.create` in the current scope.
 

@@ -91,12 +91,12 @@ class RiscPool(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             data_format: Literal["NHWC", "NCHW"] = default("NHWC"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(data_format=data_format)
 
         def with_data_format(self, data_format: Literal["NHWC", "NCHW"]) -> Self:
@@ -128,6 +128,8 @@ class RiscPool(TensorOp[T]):
         that run are AvgPool and MaxPool.
 
         Gradient: none registered.
+
+        `T`: bfloat16, float16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -218,6 +220,8 @@ def risc_pool(
     AvgPool and MaxPool.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `RiscPool.create` in the current scope, with RiscPool.Options as keywords.
 

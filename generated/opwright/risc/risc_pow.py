@@ -101,6 +101,8 @@ class RiscPow(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -151,6 +153,8 @@ def risc_pow(
     Pow, which broadcasts.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `RiscPow.create` in the current scope.
 

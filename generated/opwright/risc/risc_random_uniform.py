@@ -82,12 +82,12 @@ class RiscRandomUniform(TensorOp[TFloat32]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             seed: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(seed=seed)
 
         def with_seed(self, seed: int) -> Self:
@@ -111,6 +111,8 @@ class RiscRandomUniform(TensorOp[TFloat32]):
         runs is RandomUniform.
 
         Gradient: none registered.
+
+        `T`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -173,6 +175,8 @@ def risc_random_uniform(
     RandomUniform.
 
     Gradient: none registered.
+
+    `T`: int32 or int64.
 
     `RiscRandomUniform.create` in the current scope, with RiscRandomUniform.Options as
     keywords.

@@ -116,6 +116,8 @@ class RiscReal(TensorOp[Tout]):
 
         Gradient: none registered.
 
+        `T`: complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -185,6 +187,8 @@ def risc_real(
     Real.
 
     Gradient: none registered.
+
+    `T`: complex64 or complex128.
 
     `RiscReal.create` in the current scope.
 

@@ -109,6 +109,10 @@ class RiscReduce(TensorOp[T]):
 
         Gradient: none registered.
 
+        `Index`: int32 or int64.
+
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -180,6 +184,10 @@ def risc_reduce(
     Sum and Mean.
 
     Gradient: none registered.
+
+    `Index`: int32 or int64.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `RiscReduce.create` in the current scope.
 

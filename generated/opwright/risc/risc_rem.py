@@ -103,6 +103,8 @@ class RiscRem(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -154,6 +156,8 @@ def risc_rem(
     TruncateMod for the one and FloorMod for the other.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `RiscRem.create` in the current scope.
 

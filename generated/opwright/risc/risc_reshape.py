@@ -108,6 +108,10 @@ class RiscReshape(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
+        `Tshape`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -169,6 +173,10 @@ def risc_reshape(
     Reshape.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
+
+    `Tshape`: int32 or int64.
 
     `RiscReshape.create` in the current scope.
 

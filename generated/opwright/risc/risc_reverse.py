@@ -106,6 +106,10 @@ class RiscReverse(TensorOp[T]):
 
         Gradient: none registered.
 
+        `Tidx`: int32 or int64.
+
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -164,6 +168,10 @@ def risc_reverse(
     ReverseV2.
 
     Gradient: none registered.
+
+    `Tidx`: int32 or int64.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `RiscReverse.create` in the current scope.
 

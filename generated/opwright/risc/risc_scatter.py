@@ -112,6 +112,10 @@ class RiscScatter(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
+        `Tindices`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -173,6 +177,10 @@ def risc_scatter(
     ScatterNd.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
+
+    `Tindices`: int32 or int64.
 
     `RiscScatter.create` in the current scope.
 

@@ -115,6 +115,8 @@ class RiscShape(TensorOp[OutType]):
 
         Gradient: none registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -182,6 +184,8 @@ def risc_shape(
     Shape.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `RiscShape.create` in the current scope.
 

@@ -111,6 +111,10 @@ class RiscSlice(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
+        `Index`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -172,6 +176,10 @@ def risc_slice(
     Slice.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
+
+    `Index`: int32 or int64.
 
     `RiscSlice.create` in the current scope.
 

@@ -108,6 +108,10 @@ class RiscSort(TensorOp[T]):
 
         Gradient: none registered.
 
+        `Index`: int32 or int64.
+
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -179,6 +183,10 @@ def risc_sort(
     TopKV2, which does run.
 
     Gradient: none registered.
+
+    `Index`: int32 or int64.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `RiscSort.create` in the current scope.
 

@@ -83,12 +83,12 @@ class RiscSqueeze(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             squeeze_dims: Sequence[int] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(squeeze_dims=squeeze_dims)
 
         def with_squeeze_dims(self, squeeze_dims: Sequence[int]) -> Self:

@@ -101,6 +101,8 @@ class RiscSub(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -151,6 +153,8 @@ def risc_sub(
     Sub, which broadcasts.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `RiscSub.create` in the current scope.
 

@@ -105,6 +105,8 @@ class RiscTranspose(TensorOp[T]):
 
         Gradient: none registered.
 
+        `Tperm`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -163,6 +165,8 @@ def risc_transpose(
     Transpose.
 
     Gradient: none registered.
+
+    `Tperm`: int32 or int64.
 
     `RiscTranspose.create` in the current scope.
 

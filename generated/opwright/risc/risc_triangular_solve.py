@@ -96,13 +96,13 @@ class RiscTriangularSolve(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             lower: bool = default(True),
             adjoint: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(lower=lower, adjoint=adjoint)
 
         def with_lower(self, lower: bool) -> Self:
@@ -133,6 +133,8 @@ class RiscTriangularSolve(TensorOp[T]):
         runs is MatrixTriangularSolve.
 
         Gradient: none registered.
+
+        `T`: bfloat16, float16, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -210,6 +212,8 @@ def risc_triangular_solve(
     MatrixTriangularSolve.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `RiscTriangularSolve.create` in the current scope, with RiscTriangularSolve.Options
     as keywords.

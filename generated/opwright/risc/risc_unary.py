@@ -99,6 +99,8 @@ class RiscUnary(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -155,6 +157,8 @@ def risc_unary(
     Abs, Ceil, Cos, Exp, Floor, Log, Neg and Sign.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `RiscUnary.create` in the current scope.
 

@@ -131,12 +131,12 @@ class DenseToDenseSetOperation(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             validate_indices: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(validate_indices=validate_indices)
 
         def with_validate_indices(self, validate_indices: bool) -> Self:
@@ -167,6 +167,8 @@ class DenseToDenseSetOperation(Op, Generic[T]):
         take sets of different sizes.
 
         Gradient: declared not differentiable.
+
+        `T`: int8, int16, int32, int64, uint8, uint16 or string.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -261,6 +263,8 @@ def dense_to_dense_set_operation(
     different sizes.
 
     Gradient: declared not differentiable.
+
+    `T`: int8, int16, int32, int64, uint8, uint16 or string.
 
     `DenseToDenseSetOperation.create` in the current scope, with
     DenseToDenseSetOperation.Options as keywords.

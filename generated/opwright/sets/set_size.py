@@ -105,12 +105,12 @@ class SetSize(TensorOp[TInt32]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             validate_indices: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(validate_indices=validate_indices)
 
         def with_validate_indices(self, validate_indices: bool) -> Self:
@@ -139,6 +139,8 @@ class SetSize(TensorOp[TInt32]):
         divided by one of unions says how much two sets have in common.
 
         Gradient: declared not differentiable.
+
+        `T`: int8, int16, int32, int64, uint8, uint16 or string.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -241,6 +243,8 @@ def set_size(
     by one of unions says how much two sets have in common.
 
     Gradient: declared not differentiable.
+
+    `T`: int8, int16, int32, int64, uint8, uint16 or string.
 
     `SetSize.create` in the current scope, with SetSize.Options as keywords.
 

@@ -140,12 +140,12 @@ class SparseToSparseSetOperation(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             validate_indices: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(validate_indices=validate_indices)
 
         def with_validate_indices(self, validate_indices: bool) -> Self:
@@ -179,6 +179,8 @@ class SparseToSparseSetOperation(Op, Generic[T]):
         indices that are out of order or out of range.
 
         Gradient: declared not differentiable.
+
+        `T`: int8, int16, int32, int64, uint8, uint16 or string.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -319,6 +321,8 @@ def sparse_to_sparse_set_operation(
     that are out of order or out of range.
 
     Gradient: declared not differentiable.
+
+    `T`: int8, int16, int32, int64, uint8, uint16 or string.
 
     `SparseToSparseSetOperation.create` in the current scope, with
     SparseToSparseSetOperation.Options as keywords.

@@ -97,6 +97,8 @@ class FFT(TensorOp[Tcomplex]):
 
         Gradient: registered.
 
+        `Tcomplex`: complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -151,6 +153,8 @@ def fft(
     does half the work; FFT2D and FFT3D transform more axes.
 
     Gradient: registered.
+
+    `Tcomplex`: complex64 or complex128.
 
     `FFT.create` in the current scope.
 

@@ -102,6 +102,8 @@ class FFT2D(TensorOp[Tcomplex]):
 
         Gradient: registered.
 
+        `Tcomplex`: complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -159,6 +161,8 @@ def fft2d(
     numbers of axes.
 
     Gradient: registered.
+
+    `Tcomplex`: complex64 or complex128.
 
     `FFT2D.create` in the current scope.
 

@@ -105,6 +105,8 @@ class FFT3D(TensorOp[Tcomplex]):
 
         Gradient: registered.
 
+        `Tcomplex`: complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -162,6 +164,8 @@ def fft3d(
     numbers of axes.
 
     Gradient: registered.
+
+    `Tcomplex`: complex64 or complex128.
 
     `FFT3D.create` in the current scope.
 

@@ -112,6 +112,8 @@ class FFTND(TensorOp[Tcomplex]):
 
         Gradient: none registered.
 
+        `Tcomplex`: complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -189,6 +191,8 @@ def fftnd(
     for GPUs alone: elsewhere FFT, FFT2D and FFT3D do the same for the last axes.
 
     Gradient: none registered.
+
+    `Tcomplex`: complex64 or complex128.
 
     `FFTND.create` in the current scope.
 

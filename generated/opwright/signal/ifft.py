@@ -93,6 +93,8 @@ class IFFT(TensorOp[Tcomplex]):
 
         Gradient: registered.
 
+        `Tcomplex`: complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -144,6 +146,8 @@ def ifft(
     A scalar is refused; an empty tensor comes back empty.
 
     Gradient: registered.
+
+    `Tcomplex`: complex64 or complex128.
 
     `IFFT.create` in the current scope.
 

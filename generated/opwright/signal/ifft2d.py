@@ -99,6 +99,8 @@ class IFFT2D(TensorOp[Tcomplex]):
 
         Gradient: registered.
 
+        `Tcomplex`: complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -155,6 +157,8 @@ def ifft2d(
     A tensor with fewer than 2 dimensions is refused; an empty tensor comes back empty.
 
     Gradient: registered.
+
+    `Tcomplex`: complex64 or complex128.
 
     `IFFT2D.create` in the current scope.
 

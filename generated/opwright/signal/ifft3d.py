@@ -98,6 +98,8 @@ class IFFT3D(TensorOp[Tcomplex]):
 
         Gradient: registered.
 
+        `Tcomplex`: complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -152,6 +154,8 @@ def ifft3d(
     A tensor with fewer than 3 dimensions is refused; an empty tensor comes back empty.
 
     Gradient: registered.
+
+    `Tcomplex`: complex64 or complex128.
 
     `IFFT3D.create` in the current scope.
 

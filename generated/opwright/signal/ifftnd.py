@@ -112,6 +112,8 @@ class IFFTND(TensorOp[Tcomplex]):
 
         Gradient: none registered.
 
+        `Tcomplex`: complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -189,6 +191,8 @@ def ifftnd(
     for GPUs alone: elsewhere IFFT, IFFT2D and IFFT3D do the same for the last axes.
 
     Gradient: none registered.
+
+    `Tcomplex`: complex64 or complex128.
 
     `IFFTND.create` in the current scope.
 

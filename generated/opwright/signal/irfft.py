@@ -152,6 +152,8 @@ class IRFFT(TensorOp[Treal]):
 
         Gradient: registered.
 
+        `Tcomplex`: complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -266,6 +268,8 @@ def irfft(
     `Treal` has to be tf.float64 for complex128; other pairs are refused.
 
     Gradient: registered.
+
+    `Tcomplex`: complex64 or complex128.
 
     `IRFFT.create` in the current scope.
 

@@ -154,6 +154,8 @@ class IRFFT2D(TensorOp[Treal]):
 
         Gradient: registered.
 
+        `Tcomplex`: complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -273,6 +275,8 @@ def irfft2d(
     `Treal` has to be tf.float64 for complex128; other pairs are refused.
 
     Gradient: registered.
+
+    `Tcomplex`: complex64 or complex128.
 
     `IRFFT2D.create` in the current scope.
 

@@ -153,6 +153,8 @@ class IRFFT3D(TensorOp[Treal]):
 
         Gradient: none registered.
 
+        `Tcomplex`: complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -272,6 +274,8 @@ def irfft3d(
     `Treal` has to be tf.float64 for complex128; other pairs are refused.
 
     Gradient: none registered.
+
+    `Tcomplex`: complex64 or complex128.
 
     `IRFFT3D.create` in the current scope.
 

@@ -153,6 +153,8 @@ class IRFFTND(TensorOp[Treal]):
 
         Gradient: none registered.
 
+        `Tcomplex`: complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -266,6 +268,8 @@ def irfftnd(
     for GPUs alone: elsewhere IRFFT, IRFFT2D and IRFFT3D do the same for the last axes.
 
     Gradient: none registered.
+
+    `Tcomplex`: complex64 or complex128.
 
     `IRFFTND.create` in the current scope.
 

@@ -152,6 +152,8 @@ class RFFT(TensorOp[Tcomplex]):
 
         Gradient: registered.
 
+        `Treal`: float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -270,6 +272,8 @@ def rfft(
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
     Gradient: registered.
+
+    `Treal`: float32 or float64.
 
     `RFFT.create` in the current scope.
 

@@ -155,6 +155,8 @@ class RFFT2D(TensorOp[Tcomplex]):
 
         Gradient: registered.
 
+        `Treal`: float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -276,6 +278,8 @@ def rfft2d(
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
     Gradient: registered.
+
+    `Treal`: float32 or float64.
 
     `RFFT2D.create` in the current scope.
 

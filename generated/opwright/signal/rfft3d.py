@@ -155,6 +155,8 @@ class RFFT3D(TensorOp[Tcomplex]):
 
         Gradient: none registered.
 
+        `Treal`: float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -277,6 +279,8 @@ def rfft3d(
     `Tcomplex` has to be tf.complex128 for doubles; other pairs are refused.
 
     Gradient: none registered.
+
+    `Treal`: float32 or float64.
 
     `RFFT3D.create` in the current scope.
 

@@ -154,6 +154,8 @@ class RFFTND(TensorOp[Tcomplex]):
 
         Gradient: none registered.
 
+        `Treal`: float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -268,6 +270,8 @@ def rfftnd(
     for GPUs alone: elsewhere RFFT, RFFT2D and RFFT3D do the same for the last axes.
 
     Gradient: none registered.
+
+    `Treal`: float32 or float64.
 
     `RFFTND.create` in the current scope.
 

@@ -126,6 +126,8 @@ class DeserializeSparse(Op, Generic[Dtype]):
 
         Gradient: none registered.
 
+        `Tserialized`: string or variant.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -189,6 +191,8 @@ def deserialize_sparse(
     nothing.
 
     Gradient: none registered.
+
+    `Tserialized`: string or variant.
 
     `DeserializeSparse.create` in the current scope.
 

@@ -116,12 +116,12 @@ class EditDistance(TensorOp[TFloat32]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             normalize: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(normalize=normalize)
 
         def with_normalize(self, normalize: bool) -> Self:

@@ -152,6 +152,13 @@ class SparseAdd(Op, Generic[T]):
 
         Gradient: registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
+        `Treal`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -273,6 +280,12 @@ def sparse_add(
     of range are not. SparseTensorDenseAdd adds a dense tensor.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Treal`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+    float16, uint32 or uint64.
 
     `SparseAdd.create` in the current scope.
 

@@ -127,12 +127,12 @@ class SparseBincount(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             binary_output: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(binary_output=binary_output)
 
         def with_binary_output(self, binary_output: bool) -> Self:
@@ -168,6 +168,10 @@ class SparseBincount(TensorOp[T]):
         have few. RaggedBincount takes ragged rows, DenseBincount dense ones.
 
         Gradient: none registered.
+
+        `Tidx`: int32 or int64.
+
+        `T`: int32, int64, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -293,6 +297,10 @@ def sparse_bincount(
     few. RaggedBincount takes ragged rows, DenseBincount dense ones.
 
     Gradient: none registered.
+
+    `Tidx`: int32 or int64.
+
+    `T`: int32, int64, float32 or float64.
 
     `SparseBincount.create` in the current scope, with SparseBincount.Options as
     keywords.

@@ -132,6 +132,8 @@ class SparseConcat(Op, Generic[T]):
 
         Gradient: declared not differentiable.
 
+        `N`: at least 2.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -215,6 +217,8 @@ def sparse_concat(
     input were not. SparseSplit is the way back. Concat joins dense tensors.
 
     Gradient: declared not differentiable.
+
+    `N`: at least 2.
 
     `SparseConcat.create` in the current scope.
 

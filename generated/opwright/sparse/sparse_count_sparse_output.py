@@ -146,13 +146,13 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             minlength: int = default(-1),
             maxlength: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(minlength=minlength, maxlength=maxlength)
 
         def with_minlength(self, minlength: int) -> Self:
@@ -190,6 +190,10 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
         rows; SparseBincount makes a dense one. tf.sparse.bincount calls these three.
 
         Gradient: none registered.
+
+        `T`: int32 or int64.
+
+        `output_type`: int32, int64, float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -314,6 +318,10 @@ def sparse_count_sparse_output(
     SparseBincount makes a dense one. tf.sparse.bincount calls these three.
 
     Gradient: none registered.
+
+    `T`: int32 or int64.
+
+    `output_type`: int32, int64, float32 or float64.
 
     `SparseCountSparseOutput.create` in the current scope, with
     SparseCountSparseOutput.Options as keywords.

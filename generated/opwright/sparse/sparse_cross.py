@@ -165,6 +165,10 @@ class SparseCross(Op, Generic[OutType]):
 
         Gradient: none registered.
 
+        `sparse_types`: int64 or string.
+
+        `dense_types`: int64 or string.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -289,6 +293,10 @@ def sparse_cross(
     op's hashes need this one.
 
     Gradient: none registered.
+
+    `sparse_types`: int64 or string.
+
+    `dense_types`: int64 or string.
 
     `SparseCross.create` in the current scope.
 

@@ -147,6 +147,10 @@ class SparseCrossHashed(Op):
 
         Gradient: none registered.
 
+        `sparse_types`: int64 or string.
+
+        `dense_types`: int64 or string.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -267,6 +271,10 @@ def sparse_cross_hashed(
     SparseCrossV2 makes strings.
 
     Gradient: none registered.
+
+    `sparse_types`: int64 or string.
+
+    `dense_types`: int64 or string.
 
     `SparseCrossHashed.create` in the current scope.
 

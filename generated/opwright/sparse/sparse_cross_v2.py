@@ -144,6 +144,10 @@ class SparseCrossV2(Op):
 
         Gradient: none registered.
 
+        `sparse_types`: int64 or string.
+
+        `dense_types`: int64 or string.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -231,6 +235,10 @@ def sparse_cross_v2(
     tf.sparse.cross calls this op. Integers are written in decimal.
 
     Gradient: none registered.
+
+    `sparse_types`: int64 or string.
+
+    `dense_types`: int64 or string.
 
     `SparseCrossV2.create` in the current scope.
 

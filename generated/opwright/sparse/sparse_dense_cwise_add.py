@@ -117,6 +117,10 @@ class SparseDenseCwiseAdd(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -207,6 +211,9 @@ def sparse_dense_cwise_add(
     SparseTensorDenseAdd gives the whole sum, as a dense tensor.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `SparseDenseCwiseAdd.create` in the current scope.
 

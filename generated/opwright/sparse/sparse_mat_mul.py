@@ -106,15 +106,15 @@ class SparseMatMul(TensorOp[TFloat32]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             transpose_a: bool = default(False),
             transpose_b: bool = default(False),
             a_is_sparse: bool = default(False),
             b_is_sparse: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 transpose_a=transpose_a,
                 transpose_b=transpose_b,
@@ -161,6 +161,10 @@ class SparseMatMul(TensorOp[TFloat32]):
         sparse.
 
         Gradient: registered.
+
+        `Ta`: float32 or bfloat16.
+
+        `Tb`: float32 or bfloat16.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -257,6 +261,10 @@ def sparse_mat_mul(
     sparse.
 
     Gradient: registered.
+
+    `Ta`: float32 or bfloat16.
+
+    `Tb`: float32 or bfloat16.
 
     `SparseMatMul.create` in the current scope, with SparseMatMul.Options as keywords.
 

@@ -125,12 +125,12 @@ class SparseReduceMaxSparse(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             keep_dims: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(keep_dims=keep_dims)
 
         def with_keep_dims(self, keep_dims: bool) -> Self:
@@ -162,6 +162,9 @@ class SparseReduceMaxSparse(Op, Generic[T]):
         refused; one that is there twice counts once. Coordinates may come in any order.
 
         Gradient: none registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -274,6 +277,9 @@ def sparse_reduce_max_sparse(
     one that is there twice counts once. Coordinates may come in any order.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `SparseReduceMaxSparse.create` in the current scope, with
     SparseReduceMaxSparse.Options as keywords.

@@ -107,12 +107,12 @@ class SparseReduceSum(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             keep_dims: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(keep_dims=keep_dims)
 
         def with_keep_dims(self, keep_dims: bool) -> Self:
@@ -142,6 +142,10 @@ class SparseReduceSum(TensorOp[T]):
         refused; one that is there twice counts once. Coordinates may come in any order.
 
         Gradient: registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -261,6 +265,9 @@ def sparse_reduce_sum(
     one that is there twice counts once. Coordinates may come in any order.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `SparseReduceSum.create` in the current scope, with SparseReduceSum.Options as
     keywords.

@@ -123,12 +123,12 @@ class SparseReduceSumSparse(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             keep_dims: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(keep_dims=keep_dims)
 
         def with_keep_dims(self, keep_dims: bool) -> Self:
@@ -158,6 +158,10 @@ class SparseReduceSumSparse(Op, Generic[T]):
         refused; one that is there twice counts once. Coordinates may come in any order.
 
         Gradient: none registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -268,6 +272,9 @@ def sparse_reduce_sum_sparse(
     one that is there twice counts once. Coordinates may come in any order.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `SparseReduceSumSparse.create` in the current scope, with
     SparseReduceSumSparse.Options as keywords.

@@ -123,12 +123,12 @@ class SparseSegmentMean(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             sparse_gradient: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(sparse_gradient=sparse_gradient)
 
         def with_sparse_gradient(self, sparse_gradient: bool) -> Self:
@@ -166,6 +166,12 @@ class SparseSegmentMean(TensorOp[T]):
         segments.
 
         Gradient: registered.
+
+        `T`: bfloat16, float16, float32 or float64.
+
+        `Tidx`: int32 or int64.
+
+        `Tsegmentids`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -281,6 +287,12 @@ def sparse_segment_mean(
     tf.math.unsorted_segment_mean takes the rows themselves, in any order of segments.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
+
+    `Tidx`: int32 or int64.
+
+    `Tsegmentids`: int32 or int64.
 
     `SparseSegmentMean.create` in the current scope, with SparseSegmentMean.Options as
     keywords.

@@ -132,6 +132,12 @@ class SparseSegmentMeanGrad(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
+        `Tidx`: int32 or int64.
+
+        `Tsegmentids`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -233,6 +239,12 @@ def sparse_segment_mean_grad(
     indices and ids out of range are refused.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
+
+    `Tidx`: int32 or int64.
+
+    `Tsegmentids`: int32 or int64.
 
     `SparseSegmentMeanGrad.create` in the current scope.
 

@@ -136,12 +136,12 @@ class SparseSegmentMeanWithNumSegments(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             sparse_gradient: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(sparse_gradient=sparse_gradient)
 
         def with_sparse_gradient(self, sparse_gradient: bool) -> Self:
@@ -179,6 +179,14 @@ class SparseSegmentMeanWithNumSegments(TensorOp[T]):
         SparseSegmentSqrtN differ in what they divide by.
 
         Gradient: registered.
+
+        `T`: bfloat16, float16, float32 or float64.
+
+        `Tidx`: int32 or int64.
+
+        `Tnumsegments`: int32 or int64.
+
+        `Tsegmentids`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -303,6 +311,14 @@ def sparse_segment_mean_with_num_segments(
     SparseSegmentSqrtN differ in what they divide by.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
+
+    `Tidx`: int32 or int64.
+
+    `Tnumsegments`: int32 or int64.
+
+    `Tsegmentids`: int32 or int64.
 
     `SparseSegmentMeanWithNumSegments.create` in the current scope, with
     SparseSegmentMeanWithNumSegments.Options as keywords.

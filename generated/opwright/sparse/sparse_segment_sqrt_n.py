@@ -124,12 +124,12 @@ class SparseSegmentSqrtN(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             sparse_gradient: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(sparse_gradient=sparse_gradient)
 
         def with_sparse_gradient(self, sparse_gradient: bool) -> Self:
@@ -168,6 +168,12 @@ class SparseSegmentSqrtN(TensorOp[T]):
         segments.
 
         Gradient: registered.
+
+        `T`: bfloat16, float16, float32 or float64.
+
+        `Tidx`: int32 or int64.
+
+        `Tsegmentids`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -284,6 +290,12 @@ def sparse_segment_sqrt_n(
     tf.math.unsorted_segment_sqrt_n takes the rows themselves, in any order of segments.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
+
+    `Tidx`: int32 or int64.
+
+    `Tsegmentids`: int32 or int64.
 
     `SparseSegmentSqrtN.create` in the current scope, with SparseSegmentSqrtN.Options as
     keywords.

@@ -140,12 +140,12 @@ class SparseSegmentSqrtNWithNumSegments(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             sparse_gradient: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(sparse_gradient=sparse_gradient)
 
         def with_sparse_gradient(self, sparse_gradient: bool) -> Self:
@@ -185,6 +185,14 @@ class SparseSegmentSqrtNWithNumSegments(TensorOp[T]):
         SparseSegmentMean differ in what they divide by.
 
         Gradient: registered.
+
+        `T`: bfloat16, float16, float32 or float64.
+
+        `Tidx`: int32 or int64.
+
+        `Tnumsegments`: int32 or int64.
+
+        `Tsegmentids`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -312,6 +320,14 @@ def sparse_segment_sqrt_n_with_num_segments(
     SparseSegmentMean differ in what they divide by.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
+
+    `Tidx`: int32 or int64.
+
+    `Tnumsegments`: int32 or int64.
+
+    `Tsegmentids`: int32 or int64.
 
     `SparseSegmentSqrtNWithNumSegments.create` in the current scope, with
     SparseSegmentSqrtNWithNumSegments.Options as keywords.

@@ -115,12 +115,12 @@ class SparseSegmentSum(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             sparse_gradient: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(sparse_gradient=sparse_gradient)
 
         def with_sparse_gradient(self, sparse_gradient: bool) -> Self:
@@ -155,6 +155,13 @@ class SparseSegmentSum(TensorOp[T]):
         takes the rows themselves, in any order of segments.
 
         Gradient: registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
+
+        `Tidx`: int32 or int64.
+
+        `Tsegmentids`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -268,6 +275,13 @@ def sparse_segment_sum(
     the rows themselves, in any order of segments.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
+    `Tidx`: int32 or int64.
+
+    `Tsegmentids`: int32 or int64.
 
     `SparseSegmentSum.create` in the current scope, with SparseSegmentSum.Options as
     keywords.

@@ -139,6 +139,12 @@ class SparseSegmentSumGradV2(Op, Generic[T, Tidx]):
 
         Gradient: none registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
+        `Tidx`: int32 or int64.
+
+        `Tsegmentids`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -230,6 +236,12 @@ def sparse_segment_sum_grad_v2(
     tensor. Indices and ids out of range are refused.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
+
+    `Tidx`: int32 or int64.
+
+    `Tsegmentids`: int32 or int64.
 
     `SparseSegmentSumGradV2.create` in the current scope.
 

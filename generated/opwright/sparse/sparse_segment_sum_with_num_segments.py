@@ -128,12 +128,12 @@ class SparseSegmentSumWithNumSegments(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             sparse_gradient: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(sparse_gradient=sparse_gradient)
 
         def with_sparse_gradient(self, sparse_gradient: bool) -> Self:
@@ -169,6 +169,15 @@ class SparseSegmentSumWithNumSegments(TensorOp[T]):
         SparseSegmentSqrtN divide the sums.
 
         Gradient: registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
+
+        `Tidx`: int32 or int64.
+
+        `Tnumsegments`: int32 or int64.
+
+        `Tsegmentids`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -291,6 +300,15 @@ def sparse_segment_sum_with_num_segments(
     SparseSegmentSqrtN divide the sums.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
+
+    `Tidx`: int32 or int64.
+
+    `Tnumsegments`: int32 or int64.
+
+    `Tsegmentids`: int32 or int64.
 
     `SparseSegmentSumWithNumSegments.create` in the current scope, with
     SparseSegmentSumWithNumSegments.Options as keywords.

@@ -106,6 +106,10 @@ class SparseSliceGrad(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -197,6 +201,9 @@ def sparse_slice_grad(
     Both lists of coordinates have to be in row-major order.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `SparseSliceGrad.create` in the current scope.
 

@@ -110,6 +110,8 @@ class SparseSoftmax(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -188,6 +190,8 @@ def sparse_softmax(
     dimensions are refused. Softmax takes dense tensors.
 
     Gradient: registered.
+
+    `T`: float16, float32 or float64.
 
     `SparseSoftmax.create` in the current scope.
 

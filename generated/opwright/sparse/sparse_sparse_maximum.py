@@ -137,6 +137,9 @@ class SparseSparseMaximum(Op, Generic[T]):
 
         Gradient: registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -252,6 +255,9 @@ def sparse_sparse_maximum(
     dense tensors.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `SparseSparseMaximum.create` in the current scope.
 

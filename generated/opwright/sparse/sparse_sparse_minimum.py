@@ -137,6 +137,10 @@ class SparseSparseMinimum(Op, Generic[T]):
 
         Gradient: registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -252,6 +256,9 @@ def sparse_sparse_minimum(
     dense tensors.
 
     Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `SparseSparseMinimum.create` in the current scope.
 

@@ -121,13 +121,13 @@ class SparseTensorDenseMatMul(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             adjoint_a: bool = default(False),
             adjoint_b: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(adjoint_a=adjoint_a, adjoint_b=adjoint_b)
 
         def with_adjoint_a(self, adjoint_a: bool) -> Self:
@@ -166,6 +166,8 @@ class SparseTensorDenseMatMul(TensorOp[T]):
         SparseMatrixMatMul, for dense matrices with many zeros SparseMatMul.
 
         Gradient: registered.
+
+        `Tindices`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -283,6 +285,8 @@ def sparse_tensor_dense_mat_mul(
     SparseMatrixMatMul, for dense matrices with many zeros SparseMatMul.
 
     Gradient: registered.
+
+    `Tindices`: int32 or int64.
 
     `SparseTensorDenseMatMul.create` in the current scope, with
     SparseTensorDenseMatMul.Options as keywords.

@@ -116,12 +116,12 @@ class SparseToDense(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             validate_indices: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(validate_indices=validate_indices)
 
         def with_validate_indices(self, validate_indices: bool) -> Self:
@@ -152,6 +152,8 @@ class SparseToDense(TensorOp[T]):
         twice, and needs no default.
 
         Gradient: registered.
+
+        `Tindices`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -257,6 +259,8 @@ def sparse_to_dense(
     and needs no default.
 
     Gradient: registered.
+
+    `Tindices`: int32 or int64.
 
     `SparseToDense.create` in the current scope, with SparseToDense.Options as keywords.
 

@@ -100,13 +100,13 @@ class ReduceJoin(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             keep_dims: bool = default(False),
             separator: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(keep_dims=keep_dims, separator=separator)
 
         def with_keep_dims(self, keep_dims: bool) -> Self:

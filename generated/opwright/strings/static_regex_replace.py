@@ -93,12 +93,12 @@ class StaticRegexReplace(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             replace_global: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(replace_global=replace_global)
 
         def with_replace_global(self, replace_global: bool) -> Self:

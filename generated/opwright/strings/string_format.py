@@ -94,14 +94,14 @@ class StringFormat(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             template: StringLike = default("%s"),
             placeholder: StringLike = default("%s"),
             summarize: int = default(3),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(template=template, placeholder=placeholder, summarize=summarize)
 
         def with_template(self, template: StringLike) -> Self:

@@ -83,12 +83,12 @@ class StringJoin(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             separator: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(separator=separator)
 
         def with_separator(self, separator: StringLike) -> Self:

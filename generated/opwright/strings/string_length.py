@@ -79,12 +79,12 @@ class StringLength(TensorOp[TInt32]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             unit: Literal["BYTE", "UTF8_CHAR"] = default("BYTE"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(unit=unit)
 
         def with_unit(self, unit: Literal["BYTE", "UTF8_CHAR"]) -> Self:

@@ -150,6 +150,8 @@ class StringNGrams(Op, Generic[Tsplits]):
 
         Gradient: none registered.
 
+        `Tsplits`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -271,6 +273,8 @@ def string_n_grams(
     or that do not end at the number of strings.
 
     Gradient: none registered.
+
+    `Tsplits`: int32 or int64.
 
     `StringNGrams.create` in the current scope.
 

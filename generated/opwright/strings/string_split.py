@@ -100,12 +100,12 @@ class StringSplit(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             skip_empty: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(skip_empty=skip_empty)
 
         def with_skip_empty(self, skip_empty: bool) -> Self:

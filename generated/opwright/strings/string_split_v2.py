@@ -102,12 +102,12 @@ class StringSplitV2(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             maxsplit: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(maxsplit=maxsplit)
 
         def with_maxsplit(self, maxsplit: int) -> Self:

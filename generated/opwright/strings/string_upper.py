@@ -80,12 +80,12 @@ class StringUpper(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             encoding: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(encoding=encoding)
 
         def with_encoding(self, encoding: StringLike) -> Self:

@@ -104,12 +104,12 @@ class Substr(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             unit: Literal["BYTE", "UTF8_CHAR"] = default("BYTE"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(unit=unit)
 
         def with_unit(self, unit: Literal["BYTE", "UTF8_CHAR"]) -> Self:
@@ -142,6 +142,8 @@ class Substr(TensorOp[TString]):
         UTF-8 are then cut somewhere. StringLength counts in the same units.
 
         Gradient: none registered.
+
+        `T`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -216,6 +218,8 @@ def substr(
     somewhere. StringLength counts in the same units.
 
     Gradient: none registered.
+
+    `T`: int32 or int64.
 
     `Substr.create` in the current scope, with Substr.Options as keywords.
 

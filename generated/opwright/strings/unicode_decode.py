@@ -122,14 +122,14 @@ class UnicodeDecode(Op, Generic[Tsplits]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             errors: Literal["strict", "replace", "ignore"] = default("replace"),
             replacement_char: int = default(65533),
             replace_control_characters: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 errors=errors,
                 replacement_char=replacement_char,

@@ -98,13 +98,13 @@ class UnicodeEncode(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             errors: Literal["ignore", "replace", "strict"] = default("replace"),
             replacement_char: int = default(65533),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(errors=errors, replacement_char=replacement_char)
 
         def with_errors(self, errors: Literal["ignore", "replace", "strict"]) -> Self:
@@ -137,6 +137,8 @@ class UnicodeEncode(TensorOp[TString]):
         from one encoding to another.
 
         Gradient: none registered.
+
+        `Tsplits`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -244,6 +246,8 @@ def unicode_encode(
     encoding to another.
 
     Gradient: none registered.
+
+    `Tsplits`: int32 or int64.
 
     `UnicodeEncode.create` in the current scope, with UnicodeEncode.Options as keywords.
 

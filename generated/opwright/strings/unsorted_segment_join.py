@@ -107,12 +107,12 @@ class UnsortedSegmentJoin(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             separator: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(separator=separator)
 
         def with_separator(self, separator: StringLike) -> Self:
@@ -143,6 +143,10 @@ class UnsortedSegmentJoin(TensorOp[TString]):
         UnsortedSegmentSum drops negative ones. ReduceJoin joins along whole axes.
 
         Gradient: none registered.
+
+        `Tindices`: int32 or int64.
+
+        `Tnumsegments`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -240,6 +244,10 @@ def unsorted_segment_join(
     drops negative ones. ReduceJoin joins along whole axes.
 
     Gradient: none registered.
+
+    `Tindices`: int32 or int64.
+
+    `Tnumsegments`: int32 or int64.
 
     `UnsortedSegmentJoin.create` in the current scope, with UnsortedSegmentJoin.Options
     as keywords.

@@ -81,12 +81,12 @@ class AudioSummary(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             max_outputs: int = default(3),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(max_outputs=max_outputs)
 
         def with_max_outputs(self, max_outputs: int) -> Self:

@@ -106,6 +106,9 @@ class HistogramSummary(TensorOp[TString]):
 
         Gradient: declared not differentiable.
 
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -161,6 +164,9 @@ def histogram_summary(
     TensorBoard. WriteHistogramSummary writes to a file itself.
 
     Gradient: declared not differentiable.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `HistogramSummary.create` in the current scope.
 

@@ -110,13 +110,13 @@ class ImageSummary(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             max_images: int = default(3),
             bad_color: TensorLike = default(np.array([255, 0, 0, 255], "uint8")),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(max_images=max_images, bad_color=bad_color)
 
         def with_max_images(self, max_images: int) -> Self:
@@ -153,6 +153,8 @@ class ImageSummary(TensorOp[TString]):
         calls, since it cannot pass `bad_color` there: take it into a graph.
 
         Gradient: declared not differentiable.
+
+        `T`: uint8, float32, float16 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -240,6 +242,8 @@ def image_summary(
     calls, since it cannot pass `bad_color` there: take it into a graph.
 
     Gradient: declared not differentiable.
+
+    `T`: uint8, float32, float16 or float64.
 
     `ImageSummary.create` in the current scope, with ImageSummary.Options as keywords.
 

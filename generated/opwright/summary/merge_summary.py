@@ -85,6 +85,8 @@ class MergeSummary(TensorOp[TString]):
 
         Gradient: declared not differentiable.
 
+        `N`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -131,6 +133,8 @@ def merge_summary(
     serialized summary.
 
     Gradient: declared not differentiable.
+
+    `N`: at least 1.
 
     `MergeSummary.create` in the current scope.
 

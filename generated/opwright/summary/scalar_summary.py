@@ -105,6 +105,9 @@ class ScalarSummary(TensorOp[TString]):
 
         Gradient: declared not differentiable.
 
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -159,6 +162,9 @@ def scalar_summary(
     to a file itself.
 
     Gradient: declared not differentiable.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `ScalarSummary.create` in the current scope.
 

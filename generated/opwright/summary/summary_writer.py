@@ -83,13 +83,13 @@ class SummaryWriter(TensorOp[TResource]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             shared_name: StringLike = default(""),
             container: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(shared_name=shared_name, container=container)
 
         def with_shared_name(self, shared_name: StringLike) -> Self:

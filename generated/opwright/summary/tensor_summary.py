@@ -96,14 +96,14 @@ class TensorSummary(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             description: StringLike = default(""),
             labels: Sequence[StringLike] = default(()),
             display_name: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(description=description, labels=labels, display_name=display_name)
 
         def with_description(self, description: StringLike) -> Self:

@@ -97,12 +97,12 @@ class WriteAudioSummary(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             max_outputs: int = default(3),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(max_outputs=max_outputs)
 
         def with_max_outputs(self, max_outputs: int) -> Self:

@@ -116,6 +116,9 @@ class WriteHistogramSummary(Op):
 
         Stateful. Gradient: none registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32, uint64 or bool.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -191,6 +194,9 @@ def write_histogram_summary(
     whenever the op runs: tf.summary.record_if is what skips steps.
 
     Stateful. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32, uint64 or bool.
 
     `WriteHistogramSummary.create` in the current scope: the operation in a graph, None
     eagerly.

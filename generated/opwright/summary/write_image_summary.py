@@ -111,12 +111,12 @@ class WriteImageSummary(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             max_images: int = default(3),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(max_images=max_images)
 
         def with_max_images(self, max_images: int) -> Self:
@@ -152,6 +152,8 @@ class WriteImageSummary(Op):
         whenever the op runs: tf.summary.record_if is what skips steps.
 
         Stateful. Gradient: none registered.
+
+        `T`: uint8, float64, float32 or float16.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -253,6 +255,8 @@ def write_image_summary(
     whenever the op runs: tf.summary.record_if is what skips steps.
 
     Stateful. Gradient: none registered.
+
+    `T`: uint8, float64, float32 or float16.
 
     `WriteImageSummary.create` in the current scope, with WriteImageSummary.Options as
     keywords: the operation in a graph, None eagerly.

@@ -113,6 +113,9 @@ class WriteScalarSummary(Op):
 
         Stateful. Gradient: none registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -187,6 +190,9 @@ def write_scalar_summary(
     writes with WriteSummary instead.
 
     Stateful. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `WriteScalarSummary.create` in the current scope: the operation in a graph, None
     eagerly.

@@ -111,15 +111,15 @@ class TensorArray(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             dynamic_size: bool = default(False),
             clear_after_read: bool = default(True),
             tensor_array_name: StringLike = default(""),
             element_shape: ShapeLike = default(None),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 dynamic_size=dynamic_size,
                 clear_after_read=clear_after_read,

@@ -115,12 +115,12 @@ class TensorArrayConcatV2(Op, Generic[Dtype]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             element_shape_except0: ShapeLike = default(None),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(element_shape_except0=element_shape_except0)
 
         def with_element_shape_except0(self, element_shape_except0: ShapeLike) -> Self:

@@ -109,12 +109,12 @@ class TensorArrayGatherV3(TensorOp[Dtype]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             element_shape: ShapeLike = default(None),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(element_shape=element_shape)
 
         def with_element_shape(self, element_shape: ShapeLike) -> Self:

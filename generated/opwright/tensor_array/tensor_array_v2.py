@@ -111,15 +111,15 @@ class TensorArrayV2(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             element_shape: ShapeLike = default(None),
             dynamic_size: bool = default(False),
             clear_after_read: bool = default(True),
             tensor_array_name: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 element_shape=element_shape,
                 dynamic_size=dynamic_size,

@@ -137,7 +137,7 @@ class TensorArrayV3(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             element_shape: ShapeLike = default(None),
             dynamic_size: bool = default(False),
             clear_after_read: bool = default(True),
@@ -145,8 +145,8 @@ class TensorArrayV3(Op):
             tensor_array_name: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 element_shape=element_shape,
                 dynamic_size=dynamic_size,

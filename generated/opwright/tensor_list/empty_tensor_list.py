@@ -110,6 +110,8 @@ class EmptyTensorList(TensorOp[TVariant]):
 
         Gradient: none registered.
 
+        `shape_type`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -205,6 +207,8 @@ def empty_tensor_list(
     makes a list of a given length.
 
     Gradient: none registered.
+
+    `shape_type`: int32 or int64.
 
     `EmptyTensorList.create` in the current scope.
 

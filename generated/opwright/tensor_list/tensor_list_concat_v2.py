@@ -136,6 +136,8 @@ class TensorListConcatV2(Op, Generic[ElementDtype]):
 
         Gradient: registered.
 
+        `shape_type`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -237,6 +239,8 @@ def tensor_list_concat_v2(
     instead.
 
     Gradient: registered.
+
+    `shape_type`: int32 or int64.
 
     `TensorListConcatV2.create` in the current scope.
 

@@ -108,6 +108,8 @@ class TensorListFromTensor(TensorOp[TVariant]):
 
         Gradient: registered.
 
+        `shape_type`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -175,6 +177,8 @@ def tensor_list_from_tensor(
     back. No elements are copied for that, unless both are used further.
 
     Gradient: registered.
+
+    `shape_type`: int32 or int64.
 
     `TensorListFromTensor.create` in the current scope.
 

@@ -121,6 +121,8 @@ class TensorListGetItem(TensorOp[ElementDtype]):
 
         Gradient: registered.
 
+        `Tshape`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -220,6 +222,8 @@ def tensor_list_get_item(
     TensorListGather reads several, TensorListStack all.
 
     Gradient: registered.
+
+    `Tshape`: int32 or int64.
 
     `TensorListGetItem.create` in the current scope.
 

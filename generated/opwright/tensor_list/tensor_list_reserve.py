@@ -111,6 +111,8 @@ class TensorListReserve(TensorOp[TVariant]):
 
         Gradient: none registered.
 
+        `shape_type`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -206,6 +208,8 @@ def tensor_list_reserve(
     negative length is refused. EmptyTensorList begins with no elements.
 
     Gradient: none registered.
+
+    `shape_type`: int32 or int64.
 
     `TensorListReserve.create` in the current scope.
 

@@ -116,6 +116,8 @@ class TensorListScatter(TensorOp[TVariant]):
 
         Gradient: registered.
 
+        `shape_type`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -197,6 +199,8 @@ def tensor_list_scatter(
     new one back. No elements are copied for that, unless both are used further.
 
     Gradient: registered.
+
+    `shape_type`: int32 or int64.
 
     `TensorListScatter.create` in the current scope.
 

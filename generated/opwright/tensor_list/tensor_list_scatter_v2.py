@@ -126,6 +126,8 @@ class TensorListScatterV2(TensorOp[TVariant]):
 
         Gradient: registered.
 
+        `shape_type`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -226,6 +228,8 @@ def tensor_list_scatter_v2(
     that, unless both are used further.
 
     Gradient: registered.
+
+    `shape_type`: int32 or int64.
 
     `TensorListScatterV2.create` in the current scope.
 

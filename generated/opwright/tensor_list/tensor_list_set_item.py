@@ -111,12 +111,12 @@ class TensorListSetItem(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             resize_if_index_out_of_bounds: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(resize_if_index_out_of_bounds=resize_if_index_out_of_bounds)
 
         def with_resize_if_index_out_of_bounds(

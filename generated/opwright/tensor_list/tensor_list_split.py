@@ -117,6 +117,8 @@ class TensorListSplit(TensorOp[TVariant]):
 
         Gradient: registered.
 
+        `shape_type`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -198,6 +200,8 @@ def tensor_list_split(
     elements are copied for that, unless both are used further.
 
     Gradient: registered.
+
+    `shape_type`: int32 or int64.
 
     `TensorListSplit.create` in the current scope.
 

@@ -104,12 +104,12 @@ class TensorListStack(TensorOp[ElementDtype]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             num_elements: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(num_elements=num_elements)
 
         def with_num_elements(self, num_elements: int) -> Self:

@@ -120,6 +120,10 @@ class AllToAll(TensorOp[T]):
 
         Stateful. Gradient: registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32,
+        uint64 or bool.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -215,6 +219,10 @@ def all_to_all(
     add up.
 
     Stateful. Gradient: registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64 or
+    bool.
 
     `AllToAll.create` in the current scope.
 

@@ -89,6 +89,8 @@ class CollateTPUEmbeddingMemory(TensorOp[TString]):
         Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
         GPU if it is built with CUDA.
 
+        `N`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -140,6 +142,8 @@ def collate_tpu_embedding_memory(
 
     Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
     it is built with CUDA.
+
+    `N`: at least 1.
 
     `CollateTPUEmbeddingMemory.create` in the current scope.
 

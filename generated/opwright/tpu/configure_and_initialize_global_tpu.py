@@ -78,12 +78,12 @@ class ConfigureAndInitializeGlobalTPU(TensorOp[TInt32]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_tfrt_host_runtime: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(use_tfrt_host_runtime=use_tfrt_host_runtime)
 
         def with_use_tfrt_host_runtime(self, use_tfrt_host_runtime: bool) -> Self:

@@ -116,7 +116,7 @@ class ConfigureDistributedTPU(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             embedding_config: StringLike = default(""),
             tpu_embedding_config: MessageLike = default(""),
             is_global_init: bool = default(False),
@@ -125,8 +125,8 @@ class ConfigureDistributedTPU(TensorOp[TString]):
             tpu_cancellation_closes_chips: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 embedding_config=embedding_config,
                 tpu_embedding_config=tpu_embedding_config,

@@ -81,6 +81,8 @@ class ConnectTPUEmbeddingHosts(Op):
         Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
         GPU if it is built with CUDA.
 
+        `N`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -128,6 +130,8 @@ def connect_tpu_embedding_hosts(
 
     Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
     it is built with CUDA.
+
+    `N`: at least 1.
 
     `ConnectTPUEmbeddingHosts.create` in the current scope: the operation in a graph,
     None eagerly.

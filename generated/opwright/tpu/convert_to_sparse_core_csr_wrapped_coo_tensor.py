@@ -197,6 +197,8 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
 
         Gradient: none registered. opwright brings kernels for CPU.
 
+        `num_sc_per_chip`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -383,6 +385,8 @@ def convert_to_sparse_core_csr_wrapped_coo_tensor(
     without counts of divisions; the ids do not fit and must not be dropped.
 
     Gradient: none registered. opwright brings kernels for CPU.
+
+    `num_sc_per_chip`: at least 1.
 
     `ConvertToSparseCoreCsrWrappedCooTensor.create` in the current scope.
 

@@ -110,6 +110,8 @@ class CrossReplicaSum(TensorOp[T]):
 
         Stateful. Gradient: registered.
 
+        `T`: float16, bfloat16, float32, float64, int32 or uint32.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -175,6 +177,8 @@ def cross_replica_sum(
     maxima, products and means as well; CollectiveReduceV2 is for CPUs and GPUs.
 
     Stateful. Gradient: registered.
+
+    `T`: float16, bfloat16, float32, float64, int32 or uint32.
 
     `CrossReplicaSum.create` in the current scope.
 

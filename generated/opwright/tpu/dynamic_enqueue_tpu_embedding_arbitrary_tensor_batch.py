@@ -147,12 +147,12 @@ class DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             combiners: Sequence[StringLike] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(combiners=combiners)
 
         def with_combiners(self, combiners: Sequence[StringLike]) -> Self:
@@ -204,6 +204,14 @@ class DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(Op):
 
         Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
         GPU if it is built with CUDA.
+
+        `T1`: int32 or int64.
+
+        `T2`: int32 or int64.
+
+        `T3`: float32 or float64.
+
+        `N`: at least 1.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -342,6 +350,14 @@ def dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch(
 
     Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
     it is built with CUDA.
+
+    `T1`: int32 or int64.
+
+    `T2`: int32 or int64.
+
+    `T3`: float32 or float64.
+
+    `N`: at least 1.
 
     `DynamicEnqueueTPUEmbeddingArbitraryTensorBatch.create` in the current scope, with
     DynamicEnqueueTPUEmbeddingArbitraryTensorBatch.Options as keywords: the operation in

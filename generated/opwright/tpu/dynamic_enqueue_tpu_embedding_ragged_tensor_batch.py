@@ -155,14 +155,14 @@ class DynamicEnqueueTPUEmbeddingRaggedTensorBatch(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             combiners: Sequence[StringLike] = default(()),
             max_sequence_lengths: Sequence[int] = default(()),
             num_features: Sequence[int] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 combiners=combiners,
                 max_sequence_lengths=max_sequence_lengths,
@@ -223,6 +223,14 @@ class DynamicEnqueueTPUEmbeddingRaggedTensorBatch(Op):
 
         Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
         GPU if it is built with CUDA.
+
+        `T1`: int32 or int64.
+
+        `T2`: int32 or int64.
+
+        `T3`: float32 or float64.
+
+        `N`: at least 1.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -375,6 +383,14 @@ def dynamic_enqueue_tpu_embedding_ragged_tensor_batch(
 
     Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
     it is built with CUDA.
+
+    `T1`: int32 or int64.
+
+    `T2`: int32 or int64.
+
+    `T3`: float32 or float64.
+
+    `N`: at least 1.
 
     `DynamicEnqueueTPUEmbeddingRaggedTensorBatch.create` in the current scope, with
     DynamicEnqueueTPUEmbeddingRaggedTensorBatch.Options as keywords: the operation in a

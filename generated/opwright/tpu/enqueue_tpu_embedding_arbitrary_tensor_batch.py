@@ -143,13 +143,13 @@ class EnqueueTPUEmbeddingArbitraryTensorBatch(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             device_ordinal: int = default(-1),
             combiners: Sequence[StringLike] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(device_ordinal=device_ordinal, combiners=combiners)
 
         def with_device_ordinal(self, device_ordinal: int) -> Self:
@@ -198,6 +198,14 @@ class EnqueueTPUEmbeddingArbitraryTensorBatch(Op):
 
         Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
         GPU if it is built with CUDA.
+
+        `T1`: int32 or int64.
+
+        `T2`: int32 or int64.
+
+        `T3`: float32 or float64.
+
+        `N`: at least 1.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -326,6 +334,14 @@ def enqueue_tpu_embedding_arbitrary_tensor_batch(
 
     Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
     it is built with CUDA.
+
+    `T1`: int32 or int64.
+
+    `T2`: int32 or int64.
+
+    `T3`: float32 or float64.
+
+    `N`: at least 1.
 
     `EnqueueTPUEmbeddingArbitraryTensorBatch.create` in the current scope, with
     EnqueueTPUEmbeddingArbitraryTensorBatch.Options as keywords: the operation in a

@@ -104,13 +104,13 @@ class EnqueueTPUEmbeddingBatch(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             device_ordinal: int = default(-1),
             combiners: Sequence[StringLike] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(device_ordinal=device_ordinal, combiners=combiners)
 
         def with_device_ordinal(self, device_ordinal: int) -> Self:
@@ -148,6 +148,8 @@ class EnqueueTPUEmbeddingBatch(Op):
 
         Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
         GPU if it is built with CUDA.
+
+        `N`: at least 1.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -239,6 +241,8 @@ def enqueue_tpu_embedding_batch(
 
     Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
     it is built with CUDA.
+
+    `N`: at least 1.
 
     `EnqueueTPUEmbeddingBatch.create` in the current scope, with
     EnqueueTPUEmbeddingBatch.Options as keywords: the operation in a graph, None

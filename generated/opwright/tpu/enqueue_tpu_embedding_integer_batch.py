@@ -103,12 +103,12 @@ class EnqueueTPUEmbeddingIntegerBatch(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             device_ordinal: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(device_ordinal=device_ordinal)
 
         def with_device_ordinal(self, device_ordinal: int) -> Self:
@@ -141,6 +141,8 @@ class EnqueueTPUEmbeddingIntegerBatch(Op):
 
         Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
         GPU if it is built with CUDA.
+
+        `N`: at least 1.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -229,6 +231,8 @@ def enqueue_tpu_embedding_integer_batch(
 
     Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
     it is built with CUDA.
+
+    `N`: at least 1.
 
     `EnqueueTPUEmbeddingIntegerBatch.create` in the current scope, with
     EnqueueTPUEmbeddingIntegerBatch.Options as keywords: the operation in a graph, None

@@ -158,15 +158,15 @@ class EnqueueTPUEmbeddingRaggedTensorBatch(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             device_ordinal: int = default(-1),
             combiners: Sequence[StringLike] = default(()),
             max_sequence_lengths: Sequence[int] = default(()),
             num_features: Sequence[int] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 device_ordinal=device_ordinal,
                 combiners=combiners,
@@ -228,6 +228,14 @@ class EnqueueTPUEmbeddingRaggedTensorBatch(Op):
 
         Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
         GPU if it is built with CUDA.
+
+        `T1`: int32 or int64.
+
+        `T2`: int32 or int64.
+
+        `T3`: float32 or float64.
+
+        `N`: at least 1.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -368,6 +376,14 @@ def enqueue_tpu_embedding_ragged_tensor_batch(
 
     Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
     it is built with CUDA.
+
+    `T1`: int32 or int64.
+
+    `T2`: int32 or int64.
+
+    `T3`: float32 or float64.
+
+    `N`: at least 1.
 
     `EnqueueTPUEmbeddingRaggedTensorBatch.create` in the current scope, with
     EnqueueTPUEmbeddingRaggedTensorBatch.Options as keywords: the operation in a graph,

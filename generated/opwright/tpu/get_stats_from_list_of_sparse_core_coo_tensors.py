@@ -145,6 +145,8 @@ class GetStatsFromListOfSparseCoreCooTensors(Op):
 
         Gradient: none registered. opwright brings kernels for CPU.
 
+        `N`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -271,6 +273,8 @@ def get_stats_from_list_of_sparse_core_coo_tensors(
     below `table_vocab_size`.
 
     Gradient: none registered. opwright brings kernels for CPU.
+
+    `N`: at least 1.
 
     `GetStatsFromListOfSparseCoreCooTensors.create` in the current scope.
 

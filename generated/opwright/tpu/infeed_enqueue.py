@@ -95,14 +95,14 @@ class InfeedEnqueue(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             shape: ShapeLike = default(()),
             layout: Sequence[int] = default(()),
             device_ordinal: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(shape=shape, layout=layout, device_ordinal=device_ordinal)
 
         def with_shape(self, shape: ShapeLike) -> Self:

@@ -94,13 +94,13 @@ class InfeedEnqueueTuple(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             layouts: Sequence[int] = default(()),
             device_ordinal: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(layouts=layouts, device_ordinal=device_ordinal)
 
         def with_layouts(self, layouts: Sequence[int]) -> Self:
@@ -131,6 +131,8 @@ class InfeedEnqueueTuple(Op):
         one.
 
         Stateful. Gradient: none registered.
+
+        `dtypes`: at least 1 value.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -212,6 +214,8 @@ def infeed_enqueue_tuple(
     one.
 
     Stateful. Gradient: none registered.
+
+    `dtypes`: at least 1 value.
 
     `InfeedEnqueueTuple.create` in the current scope, with InfeedEnqueueTuple.Options as
     keywords: the operation in a graph, None eagerly.

@@ -149,6 +149,8 @@ class LoadAllTPUEmbeddingParameters(Op):
         Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
         GPU if it is built with CUDA.
 
+        `NumTables`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -279,6 +281,8 @@ def load_all_tpu_embedding_parameters(
 
     Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
     it is built with CUDA.
+
+    `NumTables`: at least 1.
 
     `LoadAllTPUEmbeddingParameters.create` in the current scope: the operation in a
     graph, None eagerly.

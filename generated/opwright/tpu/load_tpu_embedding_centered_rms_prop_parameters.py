@@ -126,14 +126,14 @@ class LoadTPUEmbeddingCenteredRMSPropParameters(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             table_id: int = default(-1),
             table_name: StringLike = default(""),
             config: MessageLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(table_id=table_id, table_name=table_name, config=config)
 
         def with_table_id(self, table_id: int) -> Self:

@@ -121,12 +121,12 @@ class MergeDedupData(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             config: MessageLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(config=config)
 
         def with_config(self, config: MessageLike) -> Self:
@@ -160,6 +160,10 @@ class MergeDedupData(TensorOp[TVariant]):
         sharding, a length that the cores of a replica do not divide.
 
         Gradient: none registered. opwright brings kernels for CPU.
+
+        `integer_type`: int32, int64, uint32 or uint64.
+
+        `float_type`: float16, bfloat16 or float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -248,6 +252,10 @@ def merge_dedup_data(
     that the cores of a replica do not divide.
 
     Gradient: none registered. opwright brings kernels for CPU.
+
+    `integer_type`: int32, int64, uint32 or uint64.
+
+    `float_type`: float16, bfloat16 or float32.
 
     `MergeDedupData.create` in the current scope, with MergeDedupData.Options as
     keywords.

@@ -90,12 +90,12 @@ class OutfeedDequeueTuple(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             device_ordinal: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(device_ordinal=device_ordinal)
 
         def with_device_ordinal(self, device_ordinal: int) -> Self:

@@ -78,6 +78,8 @@ class OutfeedEnqueueTuple(Op):
 
         Stateful. Gradient: none registered.
 
+        `dtypes`: at least 1 value.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -120,6 +122,8 @@ def outfeed_enqueue_tuple(
     on. OutfeedEnqueue puts in a single tensor.
 
     Stateful. Gradient: none registered.
+
+    `dtypes`: at least 1 value.
 
     `OutfeedEnqueueTuple.create` in the current scope: the operation in a graph, None
     eagerly.

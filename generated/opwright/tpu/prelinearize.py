@@ -93,13 +93,13 @@ class Prelinearize(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             shape: ShapeLike = default(()),
             layout: Sequence[int] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(shape=shape, layout=layout)
 
         def with_shape(self, shape: ShapeLike) -> Self:

@@ -90,12 +90,12 @@ class PrelinearizeTuple(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             layouts: Sequence[int] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(layouts=layouts)
 
         def with_layouts(self, layouts: Sequence[int]) -> Self:
@@ -120,6 +120,8 @@ class PrelinearizeTuple(TensorOp[TVariant]):
         it. Tensors of other shapes than `shapes` are refused.
 
         Gradient: none registered.
+
+        `dtypes`: at least 1 value.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -191,6 +193,8 @@ def prelinearize_tuple(
     other shapes than `shapes` are refused.
 
     Gradient: none registered.
+
+    `dtypes`: at least 1 value.
 
     `PrelinearizeTuple.create` in the current scope, with PrelinearizeTuple.Options as
     keywords.

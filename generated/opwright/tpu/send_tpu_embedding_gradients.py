@@ -120,6 +120,8 @@ class SendTPUEmbeddingGradients(Op):
         Stateful. Gradient: none registered. opwright brings kernels for CPU, and for
         GPU if it is built with CUDA.
 
+        `N`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -192,6 +194,8 @@ def send_tpu_embedding_gradients(
 
     Stateful. Gradient: none registered. opwright brings kernels for CPU, and for GPU if
     it is built with CUDA.
+
+    `N`: at least 1.
 
     `SendTPUEmbeddingGradients.create` in the current scope: the operation in a graph,
     None eagerly.

@@ -162,6 +162,8 @@ class SortListOfSparseCoreCooTensors(Op):
 
         Gradient: none registered. opwright brings kernels for CPU.
 
+        `N`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -303,6 +305,8 @@ def sort_list_of_sparse_core_coo_tensors(
     limits allow.
 
     Gradient: none registered. opwright brings kernels for CPU.
+
+    `N`: at least 1.
 
     `SortListOfSparseCoreCooTensors.create` in the current scope.
 

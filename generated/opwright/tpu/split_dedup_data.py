@@ -141,12 +141,12 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             config: MessageLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(config=config)
 
         def with_config(self, config: MessageLike) -> Self:

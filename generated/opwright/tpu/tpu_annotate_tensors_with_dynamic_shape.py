@@ -89,6 +89,8 @@ class TPUAnnotateTensorsWithDynamicShape(Op):
 
         Stateful. Gradient: none registered.
 
+        `T`: at least 1 value.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -139,6 +141,8 @@ def tpu_annotate_tensors_with_dynamic_shape(
     batch fills.
 
     Stateful. Gradient: none registered.
+
+    `T`: at least 1 value.
 
     `TPUAnnotateTensorsWithDynamicShape.create` in the current scope.
 

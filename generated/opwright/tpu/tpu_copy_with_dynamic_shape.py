@@ -90,6 +90,8 @@ class TPUCopyWithDynamicShape(Op):
 
         Stateful. Gradient: none registered.
 
+        `T`: at least 1 value.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -149,6 +151,8 @@ def tpu_copy_with_dynamic_shape(
     with TPUAnnotateTensorsWithDynamicShape.
 
     Stateful. Gradient: none registered.
+
+    `T`: at least 1 value.
 
     `TPUCopyWithDynamicShape.create` in the current scope.
 

@@ -97,12 +97,12 @@ class TPUPartitionedCall(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             autotuner_thresh: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(autotuner_thresh=autotuner_thresh)
 
         def with_autotuner_thresh(self, autotuner_thresh: int) -> Self:

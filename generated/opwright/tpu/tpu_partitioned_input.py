@@ -89,12 +89,12 @@ class TPUPartitionedInput(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             partition_dim: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(partition_dim=partition_dim)
 
         def with_partition_dim(self, partition_dim: int) -> Self:
@@ -123,6 +123,8 @@ class TPUPartitionedInput(TensorOp[T]):
         back.
 
         Gradient: none registered.
+
+        `N`: at least 1.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -195,6 +197,8 @@ def tpu_partitioned_input(
     TPUPartitionedInputV2 cuts along several axes; TPUPartitionedOutput is the way back.
 
     Gradient: none registered.
+
+    `N`: at least 1.
 
     `TPUPartitionedInput.create` in the current scope, with TPUPartitionedInput.Options
     as keywords.

@@ -95,12 +95,12 @@ class TPUPartitionedInputV2(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             is_packed: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(is_packed=is_packed)
 
         def with_is_packed(self, is_packed: bool) -> Self:
@@ -129,6 +129,8 @@ class TPUPartitionedInputV2(TensorOp[T]):
         packed tensor.
 
         Gradient: none registered.
+
+        `N`: at least 1.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -209,6 +211,8 @@ def tpu_partitioned_input_v2(
     packed tensor.
 
     Gradient: none registered.
+
+    `N`: at least 1.
 
     `TPUPartitionedInputV2.create` in the current scope, with
     TPUPartitionedInputV2.Options as keywords.

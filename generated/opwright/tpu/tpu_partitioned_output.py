@@ -86,12 +86,12 @@ class TPUPartitionedOutput(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             partition_dim: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(partition_dim=partition_dim)
 
         def with_partition_dim(self, partition_dim: int) -> Self:

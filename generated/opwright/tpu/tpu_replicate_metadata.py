@@ -130,7 +130,7 @@ class TPUReplicateMetadata(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             num_cores_per_replica: int = default(1),
             topology: StringLike = default(""),
             use_tpu: bool = default(True),
@@ -145,8 +145,8 @@ class TPUReplicateMetadata(Op):
             tpu_compile_options_proto: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 num_cores_per_replica=num_cores_per_replica,
                 topology=topology,

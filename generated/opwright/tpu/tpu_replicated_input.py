@@ -100,14 +100,14 @@ class TPUReplicatedInput(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             is_mirrored_variable: bool = default(False),
             index: int = default(-1),
             is_packed: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 is_mirrored_variable=is_mirrored_variable,
                 index=index,
@@ -145,6 +145,8 @@ class TPUReplicatedInput(TensorOp[T]):
         of one replica.
 
         Gradient: declared not differentiable.
+
+        `N`: at least 1.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -233,6 +235,8 @@ def tpu_replicated_input(
     one replica.
 
     Gradient: declared not differentiable.
+
+    `N`: at least 1.
 
     `TPUReplicatedInput.create` in the current scope, with TPUReplicatedInput.Options as
     keywords.

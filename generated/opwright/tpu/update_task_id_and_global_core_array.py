@@ -82,6 +82,8 @@ class UpdateTaskIdAndGlobalCoreArray(Op):
         Stateful. Gradient: none registered. TPU only: it numbers the tasks of the TPU
         runtime's mesh.
 
+        `task_count`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -137,6 +139,8 @@ def update_task_id_and_global_core_array(
 
     Stateful. Gradient: none registered. TPU only: it numbers the tasks of the TPU
     runtime's mesh.
+
+    `task_count`: at least 1.
 
     `UpdateTaskIdAndGlobalCoreArray.create` in the current scope: the operation in a
     graph, None eagerly.

@@ -117,6 +117,8 @@ class XlaSendTPUEmbeddingGradients(Op):
         SendTPUEmbeddingGradients, which TensorFlow's graph rewrite makes it of, runs
         here.
 
+        `NumTables`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -191,6 +193,8 @@ def xla_send_tpu_embedding_gradients(
 
     Stateful. Gradient: none registered. TPU only: a part of a compiled TPU program;
     SendTPUEmbeddingGradients, which TensorFlow's graph rewrite makes it of, runs here.
+
+    `NumTables`: at least 1.
 
     `XlaSendTPUEmbeddingGradients.create` in the current scope: the operation in a
     graph, None eagerly.

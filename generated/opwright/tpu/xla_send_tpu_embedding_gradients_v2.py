@@ -131,6 +131,8 @@ class XlaSendTPUEmbeddingGradientsV2(Op):
         SendTPUEmbeddingGradients, which TensorFlow's graph rewrite makes it of, runs
         here.
 
+        `NumTables`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -228,6 +230,8 @@ def xla_send_tpu_embedding_gradients_v2(
 
     Stateful. Gradient: none registered. TPU only: a part of a compiled TPU program;
     SendTPUEmbeddingGradients, which TensorFlow's graph rewrite makes it of, runs here.
+
+    `NumTables`: at least 1.
 
     `XlaSendTPUEmbeddingGradientsV2.create` in the current scope: the operation in a
     graph, None eagerly.

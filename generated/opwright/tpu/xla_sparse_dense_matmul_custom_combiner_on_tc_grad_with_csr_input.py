@@ -177,12 +177,12 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             num_sparsecores_per_device: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(num_sparsecores_per_device=num_sparsecores_per_device)
 
         def with_num_sparsecores_per_device(
@@ -254,6 +254,10 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
         `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered.
         TPU only: its combiner is a function of one sample that XLA compiles into a TPU
         program.
+
+        `N`: at least 1.
+
+        `M`: at least 1.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -490,6 +494,10 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_csr_input(
     TensorFlow 2.20 brought it. Gradient of
     `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered. TPU
     only: its combiner is a function of one sample that XLA compiles into a TPU program.
+
+    `N`: at least 1.
+
+    `M`: at least 1.
 
     `XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput.create` in the current
     scope, with XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput.Options as

@@ -147,12 +147,12 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             num_sparsecores_per_device: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(num_sparsecores_per_device=num_sparsecores_per_device)
 
         def with_num_sparsecores_per_device(

@@ -160,14 +160,14 @@ class XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             clip_weight_min: float = default(float("-inf")),
             clip_weight_max: float = default(float("inf")),
             num_sparsecores_per_device: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 clip_weight_min=clip_weight_min,
                 clip_weight_max=clip_weight_max,

@@ -147,12 +147,12 @@ class XlaSparseDenseMatmulGradWithCsrInput(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             num_sparsecores_per_device: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(num_sparsecores_per_device=num_sparsecores_per_device)
 
         def with_num_sparsecores_per_device(
@@ -203,6 +203,12 @@ class XlaSparseDenseMatmulGradWithCsrInput(Op, Generic[T]):
         Gradient of `XlaSparseDenseMatmulWithCsrInput`. Gradient: none registered. TPU
         only: its update is a function of one row that XLA compiles into the program of
         the SparseCores.
+
+        `N`: at least 1.
+
+        `M`: at least 1.
+
+        `T`: int32 or float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -373,6 +379,12 @@ def xla_sparse_dense_matmul_grad_with_csr_input(
     Gradient of `XlaSparseDenseMatmulWithCsrInput`. Gradient: none registered. TPU only:
     its update is a function of one row that XLA compiles into the program of the
     SparseCores.
+
+    `N`: at least 1.
+
+    `M`: at least 1.
+
+    `T`: int32 or float32.
 
     `XlaSparseDenseMatmulGradWithCsrInput.create` in the current scope, with
     XlaSparseDenseMatmulGradWithCsrInput.Options as keywords.

@@ -187,14 +187,14 @@ class XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInput(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             clip_weight_min: float = default(float("-inf")),
             clip_weight_max: float = default(float("inf")),
             num_sparsecores_per_device: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 clip_weight_min=clip_weight_min,
                 clip_weight_max=clip_weight_max,
@@ -276,6 +276,8 @@ class XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInput(Op):
         `XlaSparseDenseMatmulPositionalWeightedWithCsrInput`. Gradient: none registered.
         TPU only: its weighted sums are part of the program that XLA compiles for
         SparseCores.
+
+        `N`: at least 1.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -514,6 +516,8 @@ def xla_sparse_dense_matmul_positional_weighted_grad_with_adagrad_and_csr_input(
     TensorFlow 2.22 brought it. Gradient of
     `XlaSparseDenseMatmulPositionalWeightedWithCsrInput`. Gradient: none registered. TPU
     only: its weighted sums are part of the program that XLA compiles for SparseCores.
+
+    `N`: at least 1.
 
     `XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInput.create` in the
     current scope, with

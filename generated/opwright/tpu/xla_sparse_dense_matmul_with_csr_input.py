@@ -143,12 +143,12 @@ class XlaSparseDenseMatmulWithCsrInput(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             num_sparsecores_per_device: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(num_sparsecores_per_device=num_sparsecores_per_device)
 
         def with_num_sparsecores_per_device(
@@ -209,6 +209,8 @@ class XlaSparseDenseMatmulWithCsrInput(TensorOp[T]):
         whole number or quantization is on; a gain is not finite.
 
         Gradient: none registered. opwright brings kernels for CPU.
+
+        `T`: int32 or float32.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -394,6 +396,8 @@ def xla_sparse_dense_matmul_with_csr_input(
     quantization is on; a gain is not finite.
 
     Gradient: none registered. opwright brings kernels for CPU.
+
+    `T`: int32 or float32.
 
     `XlaSparseDenseMatmulWithCsrInput.create` in the current scope, with
     XlaSparseDenseMatmulWithCsrInput.Options as keywords.

@@ -112,6 +112,10 @@ class AccumulatorApplyGradient(Op):
 
         Gradient: none registered.
 
+        `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -192,6 +196,10 @@ def accumulator_apply_gradient(
     accumulator: a gradient of another dtype ends the process.
 
     Gradient: none registered.
+
+    `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+    quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
+    uint64.
 
     `AccumulatorApplyGradient.create` in the current scope: the operation in a graph,
     None eagerly.

@@ -115,13 +115,13 @@ class ApplyAdagrad(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_locking: bool = default(False),
             update_slots: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(use_locking=use_locking, update_slots=update_slots)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -160,6 +160,10 @@ class ApplyAdagrad(TensorOp[T]):
         and is what to use. SparseApplyAdagrad takes a gradient of some rows.
 
         Gradient: none registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -258,6 +262,9 @@ def apply_adagrad(
     what to use. SparseApplyAdagrad takes a gradient of some rows.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `ApplyAdagrad.create` in the current scope, with ApplyAdagrad.Options as keywords.
 

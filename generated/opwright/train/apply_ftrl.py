@@ -128,13 +128,13 @@ class ApplyFtrl(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_locking: bool = default(False),
             multiply_linear_by_lr: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 use_locking=use_locking, multiply_linear_by_lr=multiply_linear_by_lr
             )
@@ -183,6 +183,10 @@ class ApplyFtrl(TensorOp[T]):
         is what to use. SparseApplyFtrl takes a gradient of some rows.
 
         Gradient: none registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -313,6 +317,9 @@ def apply_ftrl(
     to use. SparseApplyFtrl takes a gradient of some rows.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `ApplyFtrl.create` in the current scope, with ApplyFtrl.Options as keywords.
 

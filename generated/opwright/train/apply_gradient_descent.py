@@ -106,12 +106,12 @@ class ApplyGradientDescent(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_locking: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -143,6 +143,10 @@ class ApplyGradientDescent(TensorOp[T]):
         and sessions; ResourceApplyGradientDescent takes handles, and is what to use.
 
         Gradient: none registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -232,6 +236,9 @@ def apply_gradient_descent(
     sessions; ResourceApplyGradientDescent takes handles, and is what to use.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `ApplyGradientDescent.create` in the current scope, with
     ApplyGradientDescent.Options as keywords.

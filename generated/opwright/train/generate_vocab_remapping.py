@@ -104,12 +104,12 @@ class GenerateVocabRemapping(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             old_vocab_size: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(old_vocab_size=old_vocab_size)
 
         def with_old_vocab_size(self, old_vocab_size: int) -> Self:

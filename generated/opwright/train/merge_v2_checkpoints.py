@@ -81,13 +81,13 @@ class MergeV2Checkpoints(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             delete_old_dirs: bool = default(True),
             allow_missing_files: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 delete_old_dirs=delete_old_dirs, allow_missing_files=allow_missing_files
             )

@@ -123,6 +123,10 @@ class ResourceAccumulatorApplyGradient(Op):
 
         Stateful. Gradient: none registered.
 
+        `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -206,6 +210,10 @@ def resource_accumulator_apply_gradient(
     A tensor of several handles ends the process.
 
     Stateful. Gradient: none registered.
+
+    `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+    quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
+    uint64.
 
     `ResourceAccumulatorApplyGradient.create` in the current scope: the operation in a
     graph, None eagerly.

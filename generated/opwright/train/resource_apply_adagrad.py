@@ -112,13 +112,13 @@ class ResourceApplyAdagrad(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_locking: bool = default(False),
             update_slots: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(use_locking=use_locking, update_slots=update_slots)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -158,6 +158,10 @@ class ResourceApplyAdagrad(Op):
         rows.
 
         Stateful. Gradient: none registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -259,6 +263,9 @@ def resource_apply_adagrad(
     to come after it. ResourceSparseApplyAdagrad takes a gradient of some rows.
 
     Stateful. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `ResourceApplyAdagrad.create` in the current scope, with
     ResourceApplyAdagrad.Options as keywords: the operation in a graph, None eagerly.

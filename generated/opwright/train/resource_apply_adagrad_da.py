@@ -119,12 +119,12 @@ class ResourceApplyAdagradDA(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_locking: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -165,6 +165,10 @@ class ResourceApplyAdagradDA(Op):
         some rows.
 
         Stateful. Gradient: none registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -317,6 +321,9 @@ def resource_apply_adagrad_da(
     to come after it. ResourceSparseApplyAdagradDA takes a gradient of some rows.
 
     Stateful. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `ResourceApplyAdagradDA.create` in the current scope, with
     ResourceApplyAdagradDA.Options as keywords: the operation in a graph, None eagerly.

@@ -126,13 +126,13 @@ class ResourceApplyFtrl(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_locking: bool = default(False),
             multiply_linear_by_lr: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 use_locking=use_locking, multiply_linear_by_lr=multiply_linear_by_lr
             )
@@ -182,6 +182,10 @@ class ResourceApplyFtrl(Op):
         rows.
 
         Stateful. Gradient: none registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -326,6 +330,9 @@ def resource_apply_ftrl(
     to come after it. ResourceSparseApplyFtrl takes a gradient of some rows.
 
     Stateful. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `ResourceApplyFtrl.create` in the current scope, with ResourceApplyFtrl.Options as
     keywords: the operation in a graph, None eagerly.

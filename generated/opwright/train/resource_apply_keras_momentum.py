@@ -115,13 +115,13 @@ class ResourceApplyKerasMomentum(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_locking: bool = default(False),
             use_nesterov: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(use_locking=use_locking, use_nesterov=use_nesterov)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -162,6 +162,10 @@ class ResourceApplyKerasMomentum(Op):
         some rows.
 
         Stateful. Gradient: none registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -271,6 +275,9 @@ def resource_apply_keras_momentum(
     to come after it. ResourceSparseApplyKerasMomentum takes a gradient of some rows.
 
     Stateful. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `ResourceApplyKerasMomentum.create` in the current scope, with
     ResourceApplyKerasMomentum.Options as keywords: the operation in a graph, None

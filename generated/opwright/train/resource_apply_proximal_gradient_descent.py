@@ -114,12 +114,12 @@ class ResourceApplyProximalGradientDescent(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_locking: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -156,6 +156,10 @@ class ResourceApplyProximalGradientDescent(Op):
         ResourceSparseApplyProximalGradientDescent takes a gradient of some rows.
 
         Stateful. Gradient: none registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -262,6 +266,9 @@ def resource_apply_proximal_gradient_descent(
     ResourceSparseApplyProximalGradientDescent takes a gradient of some rows.
 
     Stateful. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `ResourceApplyProximalGradientDescent.create` in the current scope, with
     ResourceApplyProximalGradientDescent.Options as keywords: the operation in a graph,

@@ -133,12 +133,12 @@ class ResourceSparseApplyAdagradDA(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_locking: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -186,6 +186,12 @@ class ResourceSparseApplyAdagradDA(Op):
         come after it. ResourceApplyAdagradDA takes a gradient of all rows.
 
         Stateful. Gradient: none registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
+        `Tindices`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -347,6 +353,11 @@ def resource_sparse_apply_adagrad_da(
     after it. ResourceApplyAdagradDA takes a gradient of all rows.
 
     Stateful. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
 
     `ResourceSparseApplyAdagradDA.create` in the current scope, with
     ResourceSparseApplyAdagradDA.Options as keywords: the operation in a graph, None

@@ -139,13 +139,13 @@ class ResourceSparseApplyFtrl(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_locking: bool = default(False),
             multiply_linear_by_lr: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 use_locking=use_locking, multiply_linear_by_lr=multiply_linear_by_lr
             )
@@ -202,6 +202,12 @@ class ResourceSparseApplyFtrl(Op):
         come after it. ResourceApplyFtrl takes a gradient of all rows.
 
         Stateful. Gradient: none registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
+        `Tindices`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -355,6 +361,11 @@ def resource_sparse_apply_ftrl(
     after it. ResourceApplyFtrl takes a gradient of all rows.
 
     Stateful. Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
 
     `ResourceSparseApplyFtrl.create` in the current scope, with
     ResourceSparseApplyFtrl.Options as keywords: the operation in a graph, None eagerly.

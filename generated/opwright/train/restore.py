@@ -91,12 +91,12 @@ class Restore(TensorOp[Dt]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             preferred_shard: int = default(-1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(preferred_shard=preferred_shard)
 
         def with_preferred_shard(self, preferred_shard: int) -> Self:

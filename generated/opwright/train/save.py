@@ -94,6 +94,8 @@ class Save(Op):
 
         Stateful. Gradient: none registered.
 
+        `T`: at least 1 value.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -140,6 +142,8 @@ def save(
     is refused. A name that is there twice is not refused, but Restore cannot read it.
 
     Stateful. Gradient: none registered.
+
+    `T`: at least 1 value.
 
     `Save.create` in the current scope: the operation in a graph, None eagerly.
 

@@ -109,6 +109,8 @@ class SaveSlices(Op):
 
         Stateful. Gradient: none registered.
 
+        `T`: at least 1 value.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -178,6 +180,8 @@ def save_slices(
     is what to use.
 
     Stateful. Gradient: none registered.
+
+    `T`: at least 1 value.
 
     `SaveSlices.create` in the current scope: the operation in a graph, None eagerly.
 

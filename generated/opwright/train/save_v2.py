@@ -119,6 +119,8 @@ class SaveV2(Op):
 
         Stateful. Gradient: none registered.
 
+        `dtypes`: at least 1 value.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -195,6 +197,8 @@ def save_v2(
     process.
 
     Stateful. Gradient: none registered.
+
+    `dtypes`: at least 1 value.
 
     `SaveV2.create` in the current scope: the operation in a graph, None eagerly.
 

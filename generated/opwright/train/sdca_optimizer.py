@@ -155,12 +155,12 @@ class SdcaOptimizer(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             adaptative: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(adaptative=adaptative)
 
         def with_adaptative(self, adaptative: bool) -> Self:

@@ -155,12 +155,12 @@ class SdcaOptimizerV2(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             adaptive: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(adaptive=adaptive)
 
         def with_adaptive(self, adaptive: bool) -> Self:

@@ -133,14 +133,14 @@ class Skipgram(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             window_size: int = default(5),
             min_count: int = default(5),
             subsample: float = default(0.001),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(window_size=window_size, min_count=min_count, subsample=subsample)
 
         def with_window_size(self, window_size: int) -> Self:

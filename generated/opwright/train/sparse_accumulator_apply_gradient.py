@@ -130,6 +130,10 @@ class SparseAccumulatorApplyGradient(Op):
 
         Gradient: none registered.
 
+        `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -237,6 +241,10 @@ def sparse_accumulator_apply_gradient(
     Negative indices are not noticed.
 
     Gradient: none registered.
+
+    `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+    quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
+    uint64.
 
     `SparseAccumulatorApplyGradient.create` in the current scope: the operation in a
     graph, None eagerly.

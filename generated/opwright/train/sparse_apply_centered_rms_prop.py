@@ -139,12 +139,12 @@ class SparseApplyCenteredRMSProp(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_locking: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -194,6 +194,12 @@ class SparseApplyCenteredRMSProp(TensorOp[T]):
         handles, and is what to use. ApplyCenteredRMSProp takes a gradient of all rows.
 
         Gradient: none registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
+        `Tindices`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -320,6 +326,11 @@ def sparse_apply_centered_rms_prop(
     what to use. ApplyCenteredRMSProp takes a gradient of all rows.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
 
     `SparseApplyCenteredRMSProp.create` in the current scope, with
     SparseApplyCenteredRMSProp.Options as keywords.

@@ -142,13 +142,13 @@ class SparseApplyFtrl(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_locking: bool = default(False),
             multiply_linear_by_lr: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 use_locking=use_locking, multiply_linear_by_lr=multiply_linear_by_lr
             )
@@ -205,6 +205,12 @@ class SparseApplyFtrl(TensorOp[T]):
         what to use. ApplyFtrl takes a gradient of all rows.
 
         Gradient: none registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
+        `Tindices`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -344,6 +350,11 @@ def sparse_apply_ftrl(
     ApplyFtrl takes a gradient of all rows.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
 
     `SparseApplyFtrl.create` in the current scope, with SparseApplyFtrl.Options as
     keywords.

@@ -148,13 +148,13 @@ class SparseApplyFtrlV2(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_locking: bool = default(False),
             multiply_linear_by_lr: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 use_locking=use_locking, multiply_linear_by_lr=multiply_linear_by_lr
             )
@@ -214,6 +214,12 @@ class SparseApplyFtrlV2(TensorOp[T]):
         is what to use. ApplyFtrlV2 takes a gradient of all rows.
 
         Gradient: none registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
+        `Tindices`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -360,6 +366,11 @@ def sparse_apply_ftrl_v2(
     ApplyFtrlV2 takes a gradient of all rows.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
 
     `SparseApplyFtrlV2.create` in the current scope, with SparseApplyFtrlV2.Options as
     keywords.

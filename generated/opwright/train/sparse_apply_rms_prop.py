@@ -134,12 +134,12 @@ class SparseApplyRMSProp(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_locking: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -187,6 +187,12 @@ class SparseApplyRMSProp(TensorOp[T]):
         is what to use. ApplyRMSProp takes a gradient of all rows.
 
         Gradient: none registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
+        `Tindices`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -309,6 +315,11 @@ def sparse_apply_rms_prop(
     use. ApplyRMSProp takes a gradient of all rows.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
 
     `SparseApplyRMSProp.create` in the current scope, with SparseApplyRMSProp.Options as
     keywords.

@@ -113,14 +113,14 @@ class SparseConditionalAccumulator(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
             reduction_type: Literal["MEAN", "SUM"] = default("MEAN"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 container=container,
                 shared_name=shared_name,

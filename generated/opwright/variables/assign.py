@@ -97,13 +97,13 @@ class Assign(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             validate_shape: bool = default(True),
             use_locking: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(validate_shape=validate_shape, use_locking=use_locking)
 
         def with_validate_shape(self, validate_shape: bool) -> Self:

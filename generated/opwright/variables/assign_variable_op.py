@@ -93,12 +93,12 @@ class AssignVariableOp(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             validate_shape: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(validate_shape=validate_shape)
 
         def with_validate_shape(self, validate_shape: bool) -> Self:

@@ -89,6 +89,8 @@ class CountUpTo(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -141,6 +143,8 @@ def count_up_to(
     and a RangeDataset counts without any variable.
 
     Gradient: none registered.
+
+    `T`: int32 or int64.
 
     `CountUpTo.create` in the current scope.
 

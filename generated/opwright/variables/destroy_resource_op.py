@@ -76,12 +76,12 @@ class DestroyResourceOp(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             ignore_lookup_error: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(ignore_lookup_error=ignore_lookup_error)
 
         def with_ignore_lookup_error(self, ignore_lookup_error: bool) -> Self:

@@ -121,13 +121,13 @@ class ResourceGather(TensorOp[Dtype]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             batch_dims: int = default(0),
             validate_indices: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(batch_dims=batch_dims, validate_indices=validate_indices)
 
         def with_batch_dims(self, batch_dims: int) -> Self:
@@ -165,6 +165,8 @@ class ResourceGather(TensorOp[Dtype]):
         ResourceGatherNd takes by indices into several axes.
 
         Stateful. Gradient: registered.
+
+        `Tindices`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -283,6 +285,8 @@ def resource_gather(
     ResourceGatherNd takes by indices into several axes.
 
     Stateful. Gradient: registered.
+
+    `Tindices`: int32 or int64.
 
     `ResourceGather.create` in the current scope, with ResourceGather.Options as
     keywords.

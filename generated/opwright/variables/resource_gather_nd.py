@@ -117,6 +117,8 @@ class ResourceGatherNd(TensorOp[Dtype]):
 
         Stateful. Gradient: registered.
 
+        `Tindices`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -190,6 +192,8 @@ def resource_gather_nd(
     writes by such indices.
 
     Stateful. Gradient: registered.
+
+    `Tindices`: int32 or int64.
 
     `ResourceGatherNd.create` in the current scope.
 

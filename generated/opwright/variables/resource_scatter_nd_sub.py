@@ -116,13 +116,13 @@ class ResourceScatterNdSub(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_locking: bool = default(True),
             bad_indices_policy: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(use_locking=use_locking, bad_indices_policy=bad_indices_policy)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -161,6 +161,8 @@ class ResourceScatterNdSub(Op):
         TensorScatterSub gives a changed copy of a tensor.
 
         Stateful. Gradient: none registered.
+
+        `Tindices`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -264,6 +266,8 @@ def resource_scatter_nd_sub(
     TensorScatterSub gives a changed copy of a tensor.
 
     Stateful. Gradient: none registered.
+
+    `Tindices`: int32 or int64.
 
     `ResourceScatterNdSub.create` in the current scope, with
     ResourceScatterNdSub.Options as keywords: the operation in a graph, None eagerly.

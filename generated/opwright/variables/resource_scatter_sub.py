@@ -118,6 +118,12 @@ class ResourceScatterSub(Op):
 
         Stateful. Gradient: none registered.
 
+        `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
+        `Tindices`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -182,6 +188,12 @@ def resource_scatter_sub(
     takes indices into several axes.
 
     Stateful. Gradient: none registered.
+
+    `dtype`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+    quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
+    uint64.
+
+    `Tindices`: int32 or int64.
 
     `ResourceScatterSub.create` in the current scope: the operation in a graph, None
     eagerly.

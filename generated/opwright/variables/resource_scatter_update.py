@@ -115,6 +115,8 @@ class ResourceScatterUpdate(Op):
 
         Stateful. Gradient: none registered.
 
+        `Tindices`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -179,6 +181,8 @@ def resource_scatter_update(
     ResourceScatterNdUpdate takes indices into several axes.
 
     Stateful. Gradient: none registered.
+
+    `Tindices`: int32 or int64.
 
     `ResourceScatterUpdate.create` in the current scope: the operation in a graph, None
     eagerly.

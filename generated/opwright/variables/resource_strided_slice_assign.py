@@ -128,7 +128,7 @@ class ResourceStridedSliceAssign(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             begin_mask: int = default(0),
             end_mask: int = default(0),
             ellipsis_mask: int = default(0),
@@ -136,8 +136,8 @@ class ResourceStridedSliceAssign(Op):
             shrink_axis_mask: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 begin_mask=begin_mask,
                 end_mask=end_mask,
@@ -189,6 +189,8 @@ class ResourceStridedSliceAssign(Op):
         tensor, ResourceScatterNdUpdate writes at any indices.
 
         Stateful. Gradient: none registered.
+
+        `Index`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -306,6 +308,8 @@ def resource_strided_slice_assign(
     ResourceScatterNdUpdate writes at any indices.
 
     Stateful. Gradient: none registered.
+
+    `Index`: int32 or int64.
 
     `ResourceStridedSliceAssign.create` in the current scope, with
     ResourceStridedSliceAssign.Options as keywords: the operation in a graph, None

@@ -112,12 +112,12 @@ class ScatterAdd(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_locking: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -152,6 +152,12 @@ class ScatterAdd(TensorOp[T]):
         what to use. ScatterNdAdd takes indices into several axes.
 
         Gradient: declared not differentiable.
+
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
+        `Tindices`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -238,6 +244,11 @@ def scatter_add(
     ScatterNdAdd takes indices into several axes.
 
     Gradient: declared not differentiable.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
 
     `ScatterAdd.create` in the current scope, with ScatterAdd.Options as keywords.
 

@@ -111,12 +111,12 @@ class ScatterMax(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_locking: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -151,6 +151,10 @@ class ScatterMax(TensorOp[T]):
         what to use. ScatterNdMax takes indices into several axes.
 
         Gradient: none registered.
+
+        `T`: float16, bfloat16, float32, float64, int32 or int64.
+
+        `Tindices`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -237,6 +241,10 @@ def scatter_max(
     ScatterNdMax takes indices into several axes.
 
     Gradient: none registered.
+
+    `T`: float16, bfloat16, float32, float64, int32 or int64.
+
+    `Tindices`: int32 or int64.
 
     `ScatterMax.create` in the current scope, with ScatterMax.Options as keywords.
 

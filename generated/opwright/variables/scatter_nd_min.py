@@ -120,13 +120,13 @@ class ScatterNdMin(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_locking: bool = default(False),
             bad_indices_policy: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(use_locking=use_locking, bad_indices_policy=bad_indices_policy)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -166,6 +166,12 @@ class ScatterNdMin(TensorOp[T]):
         of a tensor.
 
         Gradient: none registered.
+
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
+        `Tindices`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -271,6 +277,11 @@ def scatter_nd_min(
     single index, TensorScatterMin gives a changed copy of a tensor.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
 
     `ScatterNdMin.create` in the current scope, with ScatterNdMin.Options as keywords.
 

@@ -117,13 +117,13 @@ class ScatterNdUpdate(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_locking: bool = default(True),
             bad_indices_policy: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(use_locking=use_locking, bad_indices_policy=bad_indices_policy)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -163,6 +163,8 @@ class ScatterNdUpdate(TensorOp[T]):
         copy of a tensor.
 
         Gradient: declared not differentiable.
+
+        `Tindices`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -268,6 +270,8 @@ def scatter_nd_update(
     single index, TensorScatterUpdate gives a changed copy of a tensor.
 
     Gradient: declared not differentiable.
+
+    `Tindices`: int32 or int64.
 
     `ScatterNdUpdate.create` in the current scope, with ScatterNdUpdate.Options as
     keywords.

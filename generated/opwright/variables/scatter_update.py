@@ -109,12 +109,12 @@ class ScatterUpdate(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_locking: bool = default(True),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(use_locking=use_locking)
 
         def with_use_locking(self, use_locking: bool) -> Self:
@@ -149,6 +149,8 @@ class ScatterUpdate(TensorOp[T]):
         is what to use. ScatterNdUpdate takes indices into several axes.
 
         Gradient: none registered.
+
+        `Tindices`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -236,6 +238,8 @@ def scatter_update(
     ScatterNdUpdate takes indices into several axes.
 
     Gradient: none registered.
+
+    `Tindices`: int32 or int64.
 
     `ScatterUpdate.create` in the current scope, with ScatterUpdate.Options as keywords.
 

@@ -133,7 +133,7 @@ class StridedSliceAssign(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             begin_mask: int = default(0),
             end_mask: int = default(0),
             ellipsis_mask: int = default(0),
@@ -141,8 +141,8 @@ class StridedSliceAssign(TensorOp[T]):
             shrink_axis_mask: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 begin_mask=begin_mask,
                 end_mask=end_mask,
@@ -193,6 +193,8 @@ class StridedSliceAssign(TensorOp[T]):
         ResourceStridedSliceAssign takes a handle, and is what to use.
 
         Gradient: none registered.
+
+        `Index`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -314,6 +316,8 @@ def strided_slice_assign(
     ResourceStridedSliceAssign takes a handle, and is what to use.
 
     Gradient: none registered.
+
+    `Index`: int32 or int64.
 
     `StridedSliceAssign.create` in the current scope, with StridedSliceAssign.Options as
     keywords.

@@ -95,12 +95,12 @@ class TemporaryVariable(TensorOp[Dtype]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             var_name: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(var_name=var_name)
 
         def with_var_name(self, var_name: StringLike) -> Self:

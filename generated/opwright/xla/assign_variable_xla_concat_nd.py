@@ -97,12 +97,12 @@ class AssignVariableXlaConcatND(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             paddings: Sequence[int] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(paddings=paddings)
 
         def with_paddings(self, paddings: Sequence[int]) -> Self:
@@ -131,6 +131,8 @@ class AssignVariableXlaConcatND(Op):
         parallelism on TPUs make it; programs do not call it.
 
         Stateful. Gradient: none registered.
+
+        `N`: at least 1.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -210,6 +212,8 @@ def assign_variable_xla_concat_nd(
     parallelism on TPUs make it; programs do not call it.
 
     Stateful. Gradient: none registered.
+
+    `N`: at least 1.
 
     `AssignVariableXlaConcatND.create` in the current scope, with
     AssignVariableXlaConcatND.Options as keywords: the operation in a graph, None

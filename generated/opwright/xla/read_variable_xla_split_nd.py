@@ -96,12 +96,12 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             paddings: Sequence[int] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(paddings=paddings)
 
         def with_paddings(self, paddings: Sequence[int]) -> Self:

@@ -112,6 +112,8 @@ class XlaAllReduce(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: float16, bfloat16, float32, int32 or uint32.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -192,6 +194,8 @@ def xla_all_reduce(
     CollectiveReduceV2 is for ops that XLA did not compile.
 
     Gradient: none registered.
+
+    `T`: float16, bfloat16, float32, int32 or uint32.
 
     `XlaAllReduce.create` in the current scope.
 

@@ -132,7 +132,7 @@ class XlaCallModule(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             dim_args_spec: Sequence[StringLike] = default(()),
             platforms: Sequence[StringLike] = default(()),
             function_list: Sequence[FunctionLike] = default(()),
@@ -141,8 +141,8 @@ class XlaCallModule(Op):
             use_shardy_partitioner: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 dim_args_spec=dim_args_spec,
                 platforms=platforms,

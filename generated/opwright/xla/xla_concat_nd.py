@@ -91,12 +91,12 @@ class XlaConcatND(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             paddings: Sequence[int] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(paddings=paddings)
 
         def with_paddings(self, paddings: Sequence[int]) -> Self:
@@ -125,6 +125,8 @@ class XlaConcatND(TensorOp[T]):
         ConcatV2 joins along one axis.
 
         Gradient: none registered.
+
+        `N`: at least 1.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -205,6 +207,8 @@ def xla_concat_nd(
     one axis.
 
     Gradient: none registered.
+
+    `N`: at least 1.
 
     `XlaConcatND.create` in the current scope, with XlaConcatND.Options as keywords.
 

@@ -148,12 +148,12 @@ class XlaConvV2(TensorOp[PreferredElementType]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             batch_group_count: int = default(1),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(batch_group_count=batch_group_count)
 
         def with_batch_group_count(self, batch_group_count: int) -> Self:
@@ -191,6 +191,16 @@ class XlaConvV2(TensorOp[PreferredElementType]):
         cases.
 
         Gradient: none registered.
+
+        `LhsT`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
+        `RhsT`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
+        `Tindices`: int32 or int64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -378,6 +388,16 @@ def xla_conv_v2(
     needs. Conv2D, Conv3D and DepthwiseConv2dNative are the usual cases.
 
     Gradient: none registered.
+
+    `LhsT`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+    quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
+    uint64.
+
+    `RhsT`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+    quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
+    uint64.
+
+    `Tindices`: int32 or int64.
 
     `XlaConvV2.create` in the current scope, with XlaConvV2.Options as keywords.
 

@@ -111,6 +111,10 @@ class XlaDot(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -192,6 +196,9 @@ def xla_dot(
     the same in letters, MatMul and BatchMatMulV3 are the usual cases.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
 
     `XlaDot.create` in the current scope.
 

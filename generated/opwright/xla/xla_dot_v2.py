@@ -125,6 +125,14 @@ class XlaDotV2(TensorOp[PreferredElementType]):
 
         Gradient: none registered.
 
+        `LhsT`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
+        `RhsT`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -211,6 +219,14 @@ def xla_dot_v2(
     too narrow for the sums wraps around, without an error.
 
     Gradient: none registered.
+
+    `LhsT`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+    quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
+    uint64.
+
+    `RhsT`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+    quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or
+    uint64.
 
     `XlaDotV2.create` in the current scope.
 

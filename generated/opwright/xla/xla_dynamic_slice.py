@@ -111,6 +111,8 @@ class XlaDynamicSlice(TensorOp[T]):
 
         Gradient: none registered.
 
+        `Tindices`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -181,6 +183,8 @@ def xla_dynamic_slice(
     refuses such blocks, and takes sizes that are known only at run time.
 
     Gradient: none registered.
+
+    `Tindices`: int32 or int64.
 
     `XlaDynamicSlice.create` in the current scope.
 

@@ -112,6 +112,8 @@ class XlaDynamicUpdateSlice(TensorOp[T]):
 
         Gradient: none registered.
 
+        `Tindices`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -178,6 +180,8 @@ def xla_dynamic_update_slice(
     writes blocks at many places, TensorStridedSliceUpdate with strides.
 
     Gradient: none registered.
+
+    `Tindices`: int32 or int64.
 
     `XlaDynamicUpdateSlice.create` in the current scope.
 

@@ -112,6 +112,8 @@ class XlaEinsum(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: complex64, bfloat16 or float32.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -170,6 +172,8 @@ def xla_einsum(
     has more dtypes.
 
     Gradient: registered.
+
+    `T`: complex64, bfloat16 or float32.
 
     `XlaEinsum.create` in the current scope.
 

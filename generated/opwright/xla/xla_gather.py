@@ -125,6 +125,12 @@ class XlaGather(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32,
+        uint64 or bool.
+
+        `Tindices`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -215,6 +221,12 @@ def xla_gather(
     GatherV2 and GatherNd are the usual cases.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64 or
+    bool.
+
+    `Tindices`: int32 or int64.
 
     `XlaGather.create` in the current scope.
 

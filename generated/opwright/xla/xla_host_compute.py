@@ -106,15 +106,15 @@ class XlaHostCompute(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             send_key: StringLike = default(""),
             recv_key: StringLike = default(""),
             cost_estimate_ns: int = default(1000000),
             tpu_core: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 send_key=send_key,
                 recv_key=recv_key,

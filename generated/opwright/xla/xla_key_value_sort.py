@@ -114,6 +114,9 @@ class XlaKeyValueSort(Op, Generic[K, V]):
 
         Gradient: none registered.
 
+        `K`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
+        float16, uint32 or uint64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -165,6 +168,9 @@ def xla_key_value_sort(
     XlaSort needs no values, XlaVariadicSort takes several, and a function to compare.
 
     Gradient: none registered.
+
+    `K`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
+    uint32 or uint64.
 
     `XlaKeyValueSort.create` in the current scope.
 

@@ -121,6 +121,8 @@ class XlaPad(TensorOp[T]):
 
         Gradient: none registered.
 
+        `Tindices`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -210,6 +212,8 @@ def xla_pad(
     strided convolution needs.
 
     Gradient: none registered.
+
+    `Tindices`: int32 or int64.
 
     `XlaPad.create` in the current scope.
 

@@ -93,6 +93,8 @@ class XlaReducePrecision(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -158,6 +160,8 @@ def xla_reduce_precision(
     Unlike two casts, compilers may not take it away. Cast changes the dtype.
 
     Gradient: none registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `XlaReducePrecision.create` in the current scope.
 

@@ -109,6 +109,8 @@ class XlaReduceScatter(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: float16, bfloat16, float32, int32 or uint32.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -191,6 +193,8 @@ def xla_reduce_scatter(
     did not compile.
 
     Gradient: none registered.
+
+    `T`: float16, bfloat16, float32, int32 or uint32.
 
     `XlaReduceScatter.create` in the current scope.
 

@@ -142,6 +142,12 @@ class XlaReduceWindow(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32,
+        uint64 or bool.
+
+        `Tindices`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -299,6 +305,12 @@ def xla_reduce_window(
     MaxPool are for images, Cumsum and its kin for windows that grow.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64 or
+    bool.
+
+    `Tindices`: int32 or int64.
 
     `XlaReduceWindow.create` in the current scope.
 

@@ -152,6 +152,8 @@ class XlaRngBitGenerator(Op, Generic[Dtype]):
 
         Gradient: none registered.
 
+        `Tshape`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -258,6 +260,8 @@ def xla_rng_bit_generator(
     StatelessRandomUniformFullIntV2 has the same algorithms, with a key and a counter.
 
     Gradient: none registered.
+
+    `Tshape`: int32 or int64.
 
     `XlaRngBitGenerator.create` in the current scope.
 

@@ -133,6 +133,12 @@ class XlaSelectAndScatter(TensorOp[T]):
 
         Gradient: none registered.
 
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
+        or uint64.
+
+        `Tindices`: int32 or int64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -248,6 +254,11 @@ def xla_select_and_scatter(
     XlaReduceWindow is the way forward; MaxPoolGrad is for images.
 
     Gradient: none registered.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
+
+    `Tindices`: int32 or int64.
 
     `XlaSelectAndScatter.create` in the current scope.
 

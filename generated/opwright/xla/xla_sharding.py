@@ -94,13 +94,13 @@ class XlaSharding(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             sharding: StringLike = default(""),
             unspecified_dims: Sequence[int] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(sharding=sharding, unspecified_dims=unspecified_dims)
 
         def with_sharding(self, sharding: StringLike) -> Self:

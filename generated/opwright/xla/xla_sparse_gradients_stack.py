@@ -101,6 +101,8 @@ class XlaSparseGradientsStack(TensorOp[Dtype]):
         TensorFlow 2.20 brought it. Gradient: none registered. TPU only: which tables
         are stacked, and how, is settled within a compiled TPU program.
 
+        `num_tables`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -173,6 +175,8 @@ def xla_sparse_gradients_stack(
 
     TensorFlow 2.20 brought it. Gradient: none registered. TPU only: which tables are
     stacked, and how, is settled within a compiled TPU program.
+
+    `num_tables`: at least 1.
 
     `XlaSparseGradientsStack.create` in the current scope.
 

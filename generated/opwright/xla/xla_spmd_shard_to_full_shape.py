@@ -98,13 +98,13 @@ class XlaSpmdShardToFullShape(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             dim: int = default(-1),
             unspecified_dims: Sequence[int] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(dim=dim, unspecified_dims=unspecified_dims)
 
         def with_dim(self, dim: int) -> Self:

@@ -132,6 +132,12 @@ class XlaVariadicReduce(Op, Generic[T]):
 
         Gradient: declared not differentiable.
 
+        `N`: at least 1.
+
+        `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
+        quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32,
+        uint64 or bool.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -240,6 +246,12 @@ def xla_variadic_reduce(
     has taken its place.
 
     Gradient: declared not differentiable.
+
+    `N`: at least 1.
+
+    `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
+    qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32, uint64 or
+    bool.
 
     `XlaVariadicReduce.create` in the current scope.
 

@@ -117,6 +117,8 @@ class XlaVariadicReduceV2(Op):
 
         Gradient: none registered.
 
+        `T`: at least 1 value.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -218,6 +220,8 @@ def xla_variadic_reduce_v2(
     All tensors have one shape. XlaReduce is for a single tensor.
 
     Gradient: none registered.
+
+    `T`: at least 1 value.
 
     `XlaVariadicReduceV2.create` in the current scope.
 

@@ -109,6 +109,8 @@ class XlaVariadicSort(Op):
 
         Gradient: none registered.
 
+        `T`: at least 1 value.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -194,6 +196,8 @@ def xla_variadic_sort(
     XlaSort and XlaKeyValueSort do without a function.
 
     Gradient: none registered.
+
+    `T`: at least 1 value.
 
     `XlaVariadicSort.create` in the current scope.
 

@@ -113,6 +113,8 @@ class ExperimentalChooseFastestDataset(TensorOp[TVariant]):
 
         Gradient: none registered.
 
+        `N`: at least 2.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -194,6 +196,8 @@ def experimental_choose_fastest_dataset(
     kernel.
 
     Gradient: none registered.
+
+    `N`: at least 2.
 
     `ExperimentalChooseFastestDataset.create` in the current scope.
 

@@ -134,6 +134,8 @@ class ExperimentalCSVDataset(TensorOp[TVariant]):
 
         Stateful. Gradient: none registered.
 
+        `output_types`: float32, float64, int32, int64 or string, at least 1 value.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -258,6 +260,8 @@ def experimental_csv_dataset(
     time; new programs use CSVDataset, which runs the same kernel.
 
     Stateful. Gradient: none registered.
+
+    `output_types`: float32, float64, int32, int64 or string, at least 1 value.
 
     `ExperimentalCSVDataset.create` in the current scope.
 

@@ -118,6 +118,8 @@ class ExperimentalDirectedInterleaveDataset(TensorOp[TVariant]):
 
         Gradient: none registered.
 
+        `N`: at least 1.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -200,6 +202,8 @@ def experimental_directed_interleave_dataset(
     kernel.
 
     Gradient: none registered.
+
+    `N`: at least 1.
 
     `ExperimentalDirectedInterleaveDataset.create` in the current scope.
 

@@ -97,12 +97,12 @@ class ExperimentalIgnoreErrorsDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             log_warning: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(log_warning=log_warning)
 
         def with_log_warning(self, log_warning: bool) -> Self:

@@ -114,14 +114,14 @@ class ExperimentalMapDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             use_inter_op_parallelism: bool = default(True),
             preserve_cardinality: bool = default(False),
             force_synchronous: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 use_inter_op_parallelism=use_inter_op_parallelism,
                 preserve_cardinality=preserve_cardinality,

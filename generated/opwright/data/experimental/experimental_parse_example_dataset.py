@@ -125,12 +125,12 @@ class ExperimentalParseExampleDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             sloppy: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(sloppy=sloppy)
 
         def with_sloppy(self, sloppy: bool) -> Self:
@@ -165,6 +165,8 @@ class ExperimentalParseExampleDataset(TensorOp[TVariant]):
         kernel.
 
         Gradient: none registered.
+
+        `Tdense`: float32, int64 or string.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -317,6 +319,8 @@ def experimental_parse_example_dataset(
     of that time; new programs use ParseExampleDataset, which runs the same kernel.
 
     Gradient: none registered.
+
+    `Tdense`: float32, int64 or string.
 
     `ExperimentalParseExampleDataset.create` in the current scope, with
     ExperimentalParseExampleDataset.Options as keywords.

@@ -113,12 +113,12 @@ class ExperimentalScanDataset(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             preserve_cardinality: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(preserve_cardinality=preserve_cardinality)
 
         def with_preserve_cardinality(self, preserve_cardinality: bool) -> Self:
@@ -152,6 +152,8 @@ class ExperimentalScanDataset(TensorOp[TVariant]):
         that time; new programs use ScanDataset, which runs the same kernel.
 
         Gradient: none registered.
+
+        `Tstate`: at least 1 value.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -256,6 +258,8 @@ def experimental_scan_dataset(
     time; new programs use ScanDataset, which runs the same kernel.
 
     Gradient: none registered.
+
+    `Tstate`: at least 1 value.
 
     `ExperimentalScanDataset.create` in the current scope, with
     ExperimentalScanDataset.Options as keywords.

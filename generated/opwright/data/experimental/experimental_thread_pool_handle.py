@@ -91,14 +91,14 @@ class ExperimentalThreadPoolHandle(TensorOp[TResource]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             max_intra_op_parallelism: int = default(1),
             container: StringLike = default(""),
             shared_name: StringLike = default(""),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 max_intra_op_parallelism=max_intra_op_parallelism,
                 container=container,

@@ -110,6 +110,8 @@ class DenseToCSRSparseMatrix(TensorOp[TVariant]):
 
         Gradient: registered.
 
+        `T`: float32, float64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -179,6 +181,8 @@ def dense_to_csr_sparse_matrix(
     another dtype than they expect.
 
     Gradient: registered.
+
+    `T`: float32, float64, complex64 or complex128.
 
     `DenseToCSRSparseMatrix.create` in the current scope.
 

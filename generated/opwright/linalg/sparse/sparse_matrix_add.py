@@ -116,6 +116,8 @@ class SparseMatrixAdd(TensorOp[TVariant]):
 
         Gradient: registered.
 
+        `T`: float32, float64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -176,6 +178,8 @@ def sparse_matrix_add(
     another dtype than they expect.
 
     Gradient: registered.
+
+    `T`: float32, float64, complex64 or complex128.
 
     `SparseMatrixAdd.create` in the current scope.
 

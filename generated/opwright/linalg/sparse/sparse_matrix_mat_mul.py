@@ -127,7 +127,7 @@ class SparseMatrixMatMul(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             transpose_a: bool = default(False),
             transpose_b: bool = default(False),
             adjoint_a: bool = default(False),
@@ -136,8 +136,8 @@ class SparseMatrixMatMul(TensorOp[T]):
             conjugate_output: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 transpose_a=transpose_a,
                 transpose_b=transpose_b,

@@ -100,12 +100,12 @@ class SparseMatrixTranspose(TensorOp[TVariant]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             conjugate: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(conjugate=conjugate)
 
         def with_conjugate(self, conjugate: bool) -> Self:

@@ -130,6 +130,8 @@ class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
 
         Gradient: registered.
 
+        `T`: float32, float64, complex64 or complex128.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -218,6 +220,8 @@ def sparse_tensor_to_csr_sparse_matrix(
     another dtype than they expect.
 
     Gradient: registered.
+
+    `T`: float32, float64, complex64 or complex128.
 
     `SparseTensorToCSRSparseMatrix.create` in the current scope.
 

@@ -89,6 +89,8 @@ class BesselJ0(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -134,6 +136,8 @@ def bessel_j0(
     SciPy's `jv` with other orders there is no op.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `BesselJ0.create` in the current scope.
 

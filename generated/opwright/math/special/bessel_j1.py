@@ -89,6 +89,8 @@ class BesselJ1(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -135,6 +137,8 @@ def bessel_j1(
     nan. BesselJ0 has order 0. The CPU has no kernel for bfloat16.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `BesselJ1.create` in the current scope.
 

@@ -88,6 +88,8 @@ class BesselK1e(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -133,6 +135,8 @@ def bessel_k1e(
     CPU has no kernel for bfloat16.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `BesselK1e.create` in the current scope.
 

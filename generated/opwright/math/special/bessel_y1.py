@@ -81,6 +81,8 @@ class BesselY1(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -122,6 +124,8 @@ def bessel_y1(
     solution that is finite at 0. The CPU has no kernel for bfloat16.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `BesselY1.create` in the current scope.
 

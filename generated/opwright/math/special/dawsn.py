@@ -87,6 +87,8 @@ class Dawsn(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -131,6 +133,8 @@ def dawsn(
     imaginary part. Half and bfloat16 have no kernel on the CPU.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `Dawsn.create` in the current scope.
 

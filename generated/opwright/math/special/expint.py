@@ -89,6 +89,8 @@ class Expint(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -134,6 +136,8 @@ def expint(
     CPU.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `Expint.create` in the current scope.
 

@@ -89,6 +89,8 @@ class FresnelCos(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -134,6 +136,8 @@ def fresnel_cos(
     its length, as roads and rails do. Half and bfloat16 have no kernel on the CPU.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `FresnelCos.create` in the current scope.
 

@@ -89,6 +89,8 @@ class Spence(TensorOp[T]):
 
         Gradient: registered.
 
+        `T`: bfloat16, float16, float32 or float64.
+
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
@@ -135,6 +137,8 @@ def spence(
     on the CPU.
 
     Gradient: registered.
+
+    `T`: bfloat16, float16, float32 or float64.
 
     `Spence.create` in the current scope.
 

@@ -106,6 +106,8 @@ class OddCounts(Op, Generic[T]):
     ) -> OddCounts[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
+        `N`: at least 1.
+
         Args:
             scope: graph, name, device and control dependencies of the op.
             a: list of `N` tensors, each int32.

@@ -81,6 +81,8 @@ class OddInferred(TensorOp[T]):
     ) -> OddInferred[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
+        `T`: float32 or int32.
+
         Args:
             scope: graph, name, device and control dependencies of the op.
             x: `T`.

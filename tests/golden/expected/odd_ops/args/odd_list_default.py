@@ -66,6 +66,8 @@ class OddListDefault(Op):
     ) -> OddListDefault:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
+        `Ts`: float32 or int32, at least 2 values.
+
         Args:
             scope: graph, name, device and control dependencies of the op.
             values: list of tensors of `Ts`.

@@ -74,6 +74,8 @@ class OddNoOutput(Op):
     ) -> OddNoOutput:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
+        `N`: at least 1.
+
         Args:
             scope: graph, name, device and control dependencies of the op.
             values: list of `N` tensors, each `T`.

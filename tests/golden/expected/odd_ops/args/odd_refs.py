@@ -83,6 +83,10 @@ class OddRefs(Op, Generic[T]):
     ) -> OddRefs[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
+        `N`: at least 2.
+
+        `T`: float32 or float16.
+
         Args:
             scope: graph, name, device and control dependencies of the op.
             refs: list of `N` tensors, each reference to `T`.

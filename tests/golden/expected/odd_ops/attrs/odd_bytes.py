@@ -69,13 +69,13 @@ class OddBytes(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             s: StringLike = default(b'\xff\x00"'),
             ss: Sequence[StringLike] = default((b"\xfe", "a")),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(s=s, ss=ss)
 
         def with_s(self, s: StringLike) -> Self:

@@ -70,15 +70,15 @@ class OddChoices(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             mode: Literal[
                 "it's", '"so"', "a, b", "back\\slash", "{x}", "é", " "
             ] = default("it's"),
             modes: Sequence[Literal['"', "'", "true", "0"]] = default(('"', "'")),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(mode=mode, modes=modes)
 
         def with_mode(

@@ -71,13 +71,13 @@ class OddEnums(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             mode: Literal["fast", "good"] = default("good"),
             modes: Sequence[Literal["x", "y"]] = default(("x",)),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(mode=mode, modes=modes)
 
         def with_mode(self, mode: Literal["fast", "good"]) -> Self:

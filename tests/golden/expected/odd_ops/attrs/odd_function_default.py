@@ -63,12 +63,12 @@ class OddFunctionDefault(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             f: FunctionLike = default("f"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(f=f)
 
         def with_f(self, f: FunctionLike) -> Self:

@@ -67,12 +67,12 @@ class OddFunctions(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             spare: Sequence[FunctionLike] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(spare=spare)
 
         def with_spare(self, spare: Sequence[FunctionLike]) -> Self:

@@ -64,12 +64,12 @@ class OddHalf(TensorOp[TFloat16]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             value: TensorLike = default(np.array([1.0, 0.1, 0.1], "float16")),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(value=value)
 
         def with_value(self, value: TensorLike) -> Self:

@@ -83,7 +83,7 @@ class OddHuge(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             most: int = default(9223372036854775807),
             least: int = default(0),
             last: int = default(9223372036854775807),
@@ -92,8 +92,8 @@ class OddHuge(TensorOp[TString]):
             negative: float = default(-0.0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 most=most,
                 least=least,

@@ -89,7 +89,7 @@ class OddListDefaults(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             shapes: Sequence[ShapeLike] = default(((), (None,))),
             functions: Sequence[FunctionLike] = default(("f",)),
             tensors: Sequence[TensorLike] = default(
@@ -98,8 +98,8 @@ class OddListDefaults(TensorOp[TString]):
             dtypes: Sequence[AnyDTypeLike] = default(("int32", "int32")),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 shapes=shapes, functions=functions, tensors=tensors, dtypes=dtypes
             )

@@ -94,7 +94,7 @@ class OddLists(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             ints: Sequence[int] = default((1, -2)),
             floats: Sequence[float] = default(()),
             bools: Sequence[bool] = default((True,)),
@@ -103,8 +103,8 @@ class OddLists(TensorOp[TString]):
             shapes: Sequence[ShapeLike] = default((None, (2,))),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 ints=ints,
                 floats=floats,

@@ -71,13 +71,13 @@ class OddMinimum(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             width: int = default(0),
             sizes: Sequence[int] = default((1, 2)),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(width=width, sizes=sizes)
 
         def with_width(self, width: int) -> Self:

@@ -64,12 +64,12 @@ class OddNamedDims(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             shape: ShapeLike = default((None, 2)),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(shape=shape)
 
         def with_shape(self, shape: ShapeLike) -> Self:

@@ -69,13 +69,13 @@ class OddNan(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             f: float = default(float("nan")),
             fs: Sequence[float] = default((1.0, float("nan"))),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(f=f, fs=fs)
 
         def with_f(self, f: float) -> Self:

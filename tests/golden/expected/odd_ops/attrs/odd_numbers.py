@@ -79,7 +79,7 @@ class OddNumbers(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             high: float = default(float("inf")),
             low: float = default(float("-inf")),
             tenth: float = default(0.1),
@@ -87,8 +87,8 @@ class OddNumbers(TensorOp[TString]):
             least: int = default(-9223372036854775808),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(high=high, low=low, tenth=tenth, tiny=tiny, least=least)
 
         def with_high(self, high: float) -> Self:

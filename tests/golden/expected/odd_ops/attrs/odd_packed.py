@@ -72,7 +72,7 @@ class OddPacked(TensorOp[TBfloat16]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             value: TensorLike = default(
                 np.array([1.0, 0.100098], "bfloat16").reshape((1, 2))
             ),
@@ -82,8 +82,8 @@ class OddPacked(TensorOp[TBfloat16]):
             ),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(value=value, zeros=zeros, complex=complex)
 
         def with_value(self, value: TensorLike) -> Self:

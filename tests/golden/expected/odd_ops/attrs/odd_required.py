@@ -96,12 +96,12 @@ class OddRequired(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             last: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(last=last)
 
         def with_last(self, last: int) -> Self:

@@ -72,14 +72,14 @@ class OddShapes(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             unknown: ShapeLike = default(None),
             scalar: ShapeLike = default(()),
             matrix: ShapeLike = default((None, 2)),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(unknown=unknown, scalar=scalar, matrix=matrix)
 
         def with_unknown(self, unknown: ShapeLike) -> Self:

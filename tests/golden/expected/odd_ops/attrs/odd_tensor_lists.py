@@ -67,12 +67,12 @@ class OddTensorLists(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             may: Sequence[TensorLike] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(may=may)
 
         def with_may(self, may: Sequence[TensorLike]) -> Self:

@@ -68,13 +68,13 @@ class OddTensors(TensorOp[TInt32]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             value: TensorLike = default(np.array([1, -2], "int32").reshape((2, 1))),
             words: TensorLike = default(np.array(["a", ""], "object")),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(value=value, words=words)
 
         def with_value(self, value: TensorLike) -> Self:

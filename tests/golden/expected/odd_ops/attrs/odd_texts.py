@@ -75,15 +75,15 @@ class OddTexts(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             quotes: StringLike = default('it\'s "so"'),
             escapes: StringLike = default("C:\\new\n\ttab"),
             empty: StringLike = default(""),
             yes: StringLike = default("no"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(quotes=quotes, escapes=escapes, empty=empty, yes=yes)
 
         def with_quotes(self, quotes: StringLike) -> Self:

@@ -80,6 +80,10 @@ class OddAggregate(TensorOp[T]):
     ) -> OddAggregate[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
+        `N`: at least 1.
+
+        `T`: float32 or float64.
+
         Args:
             scope: graph, name, device and control dependencies of the op.
             x: list of `N` tensors, each `T`.

@@ -85,12 +85,12 @@ class OddMarkdown(TensorOp[TFloat32]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             mode: Literal["a", "b"] = default("a"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(mode=mode)
 
         def with_mode(self, mode: Literal["a", "b"]) -> Self:

@@ -96,12 +96,12 @@ class OddProse(TensorOp[TFloat32]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             gain: float = default(1.0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(gain=gain)
 
         def with_gain(self, gain: float) -> Self:

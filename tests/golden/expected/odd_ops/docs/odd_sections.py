@@ -103,12 +103,12 @@ class OddSections(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             scale: float = default(0.5),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(scale=scale)
 
         def with_scale(self, scale: float) -> Self:
@@ -132,6 +132,10 @@ class OddSections(Op, Generic[T]):
 
           Raises:
             Nothing at all.
+
+        `N`: at least 2.
+
+        `T`: float32 or float16.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -193,6 +197,10 @@ def odd_sections(
 
       Raises:
         Nothing at all.
+
+    `N`: at least 2.
+
+    `T`: float32 or float16.
 
     `OddSections.create` in the current scope, with OddSections.Options as keywords.
 

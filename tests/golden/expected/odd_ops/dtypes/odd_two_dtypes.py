@@ -88,12 +88,12 @@ class OddTwoDtypes(Op, Generic[Ta, Tb]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             seed: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(seed=seed)
 
         def with_seed(self, seed: int) -> Self:

@@ -77,12 +77,12 @@ class Any(TensorOp[TBool]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             keep_dims: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(keep_dims=keep_dims)
 
         def with_keep_dims(self, keep_dims: bool) -> Self:
@@ -101,6 +101,8 @@ class Any(TensorOp[TBool]):
         **_unknown: Never,
     ) -> Any:
         """Adds the op to `scope`, or runs it when `scope` is eager.
+
+        `Tidx`: int32 or int64.
 
         Args:
             scope: graph, name, device and control dependencies of the op.

@@ -94,12 +94,12 @@ class If(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             output_shapes: Sequence[ShapeLike] = default(()),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(output_shapes=output_shapes)
 
         def with_output_shapes(self, output_shapes: Sequence[ShapeLike]) -> Self:

@@ -121,15 +121,15 @@ class OddBuiltins(Op, Generic[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             isinstance: int = default(0),
             tf: int = default(0),
             np_: int = default(0),
             None_: int = default(3),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(isinstance=isinstance, tf=tf, np_=np_, None_=None_)
 
         def with_isinstance(self, isinstance: int) -> Self:

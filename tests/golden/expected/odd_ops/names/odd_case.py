@@ -96,6 +96,8 @@ class OddCase(Op, Generic[T]):
     ) -> OddCase[U]:
         """Adds the op to `scope`, or runs it when `scope` is eager.
 
+        `N`: at least 1.
+
         Args:
             scope: graph, name, device and control dependencies of the op.
             t: `T`.

@@ -128,13 +128,13 @@ class OddCollisions(Op, Generic[T2, T3]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             U: int = default(0),
             Output_: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(U=U, Output_=Output_)
 
         def with_U(self, U: int) -> Self:

@@ -99,7 +99,7 @@ class OddMembers(TensorOp[TString]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             as_dict_: bool = default(True),
             merge_: bool = default(True),
             explicit_: bool = default(True),
@@ -108,8 +108,8 @@ class OddMembers(TensorOp[TString]):
             int_: Literal["int", "str"] = default("int"),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(
                 as_dict_=as_dict_,
                 merge_=merge_,

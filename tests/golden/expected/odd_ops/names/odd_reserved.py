@@ -87,12 +87,12 @@ class OddReserved(Op):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             def_: int = default(0),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(def_=def_)
 
         def with_def_(self, def_: int) -> Self:

@@ -95,13 +95,13 @@ class Fade(TensorOp[T]):
 
         def __init__(
             self,
-            *,
+            *_surplus: Never,
             length: int = default(2),
             both: bool = default(False),
             **_unknown: Never,
         ) -> None:
-            if _unknown:
-                raise self._refused(_unknown)
+            if _unknown or _surplus:
+                raise self._refused(_unknown, *_surplus)
             self._set(length=length, both=both)
 
         def with_length(self, length: int) -> Self:
@@ -127,6 +127,8 @@ class Fade(TensorOp[T]):
         The first `length` samples of each channel are multiplied by 1/`length`,
         2/`length` and so on up to 1, and with `both` the last ones as well, the other
         way round. Each channel has a gain of its own.
+
+        `T`: float32 or float64.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -193,6 +195,8 @@ def fade(
     The first `length` samples of each channel are multiplied by 1/`length`, 2/`length`
     and so on up to 1, and with `both` the last ones as well, the other way round. Each
     channel has a gain of its own.
+
+    `T`: float32 or float64.
 
     `Fade.create` in the current scope, with Fade.Options as keywords.
 
