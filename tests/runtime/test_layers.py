@@ -33,6 +33,7 @@ MAY_IMPORT = {
         "_patches",
         "errors",
         "kernels",
+        "libraries",
         "native",
         "runs_on",
         "types",

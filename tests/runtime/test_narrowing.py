@@ -396,10 +396,7 @@ def test_number_beyond_64_bits_that_decides_the_dtype_is_named(
             f"not [{HUGE}]",
         ),
     ],
-    ids=[
-        *("input", "digits", "attr", "option", "list", "float", "float option"),
-        "shape",
-    ],
+    ids=["input", "digits", "attr", "option", "list", "float", "options", "shape"],
 )
 def test_number_beyond_64_bits_names_argument_and_what_is_allowed(
     call: Callable[[], object], said: str, way: Callable[..., Any]

@@ -267,7 +267,7 @@ def checked(attr: AttrInfo, value: Any) -> Any:
         return attr.left(value)
     value = whole(attr, value)
     if element(attr.kind) == "shape":
-        _check_sizes(attr.kind, value)
+        _check_sizes(value if attr.kind.startswith("list(") else [value])
     if attr.allowed is None and attr.minimum is None:
         return value
     is_list = attr.kind.startswith("list(")
@@ -292,9 +292,9 @@ def checked(attr: AttrInfo, value: Any) -> Any:
     return value
 
 
-def _check_sizes(kind: str, value: Any) -> None:
+def _check_sizes(shapes: Iterable[tf.TensorShape]) -> None:
     """Refuses shapes with sizes that protocol buffers do not hold."""
-    for shape in value if kind.startswith("list(") else (value,):
+    for shape in shapes:
         for size in () if shape.rank is None else shape.as_list():
             if size is not None and size >= 2**63:
                 raise BadValueError("a shape: dimensions of 64 bits or None")

@@ -590,7 +590,7 @@ def _field_meant(value: Any) -> str | None:
     return field if field in fields else None
 
 
-def _too_large(value: Any) -> str:
+def _too_large(value: object) -> str:
     """A hint about the first integer in a value that int64 does not hold, if any."""
     one = narrowing.unrepresentable(value, tf.int64)
     if not isinstance(one, int):

@@ -16,7 +16,6 @@ import tensorflow as tf
 
 from opwright_runtime import errors
 from opwright_runtime._binding.op_info import OpInfo
-from opwright_runtime._binding.options import OpOptions
 
 if TYPE_CHECKING:
     from opwright_runtime._binding.protocol import OpLike
@@ -148,11 +147,10 @@ def not_options(cls: type[OpLike], given: object) -> errors.OpError:
     info = cls._info()
     options = f"{cls.__name__}.Options"
     fields = [attr.python_name for attr in info.options]
-    what = errors.repr_short(given)
+    is_options = hasattr(type(given), "explicit")
+    what = type(given).__qualname__ if is_options else errors.repr_short(given)
     if isinstance(given, type):
         what = f"the class {given.__qualname__}"
-    elif isinstance(given, OpOptions):
-        what = type(given).__qualname__
     return errors.make(
         errors.OpOptionError,
         info.name,

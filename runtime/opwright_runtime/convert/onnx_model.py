@@ -147,7 +147,7 @@ def _through_tf2onnx(
     convert_node = handler({name: layers for name, (_, layers) in known.items()})
     failures: list[tuple[ConvertError, Exception]] = []
 
-    def noted(graph: Any, node: Any, name: str, args: Any) -> None:
+    def noted(graph: object, node: object, name: str, args: object) -> None:
         # tf2onnx logs what a handler raises, and goes on.
         try:
             convert_node(graph, node, name, args)
