@@ -604,7 +604,8 @@ def _since(options: argparse.Namespace) -> int:
 def _save(options: argparse.Namespace) -> int:
     from opwright_codegen import registry, sources, write
 
-    op_defs = sources.op_defs(options.source)
+    # The order of a registry differs from process to process.
+    op_defs = sorted(sources.op_defs(options.source), key=lambda op_def: op_def.name)
     write.write(options.file, registry.save(op_defs, options.file))
     _say(f"{options.file}: {_count(len(op_defs), 'op')}")
     return 0

@@ -15,6 +15,8 @@ TEXT: Final = 16 * 2**20
 LIST: Final = 256 * 2**20
 #: How the name of a compressed list ends.
 COMPRESSED: Final = ".xz"
+#: What a serialized OpList has before each OpDef: field 1, with a length.
+_OP_FIELD: Final = 0x0A
 
 _KINDS: Final = {
     stat.S_IFIFO: "a FIFO",
@@ -70,6 +72,36 @@ def packed(content: bytes, path: Path) -> bytes:
     if path.suffix != COMPRESSED:
         return content
     return lzma.compress(content, preset=9 | lzma.PRESET_EXTREME)
+
+
+def entries(op_list: bytes) -> list[bytes]:
+    """The OpDefs of a serialized OpList, each serialized, in sorted order.
+
+    A registry has no order of its own: two lists of it are equal if their entries are.
+    This takes no TensorFlow.
+
+    Raises:
+      ValueError: it is no serialized OpList.
+    """
+    found: list[bytes] = []
+    place = 0
+    while place < len(op_list):
+        if op_list[place] != _OP_FIELD:
+            raise ValueError(f"byte {place} begins no OpDef")
+        size = shift = 0
+        more = True
+        while more:
+            place += 1
+            byte = op_list[place] if place < len(op_list) else 0
+            size |= (byte & 0x7F) << shift
+            shift += 7
+            more = byte >= 0x80
+        place += 1
+        found.append(op_list[place : place + size])
+        place += size
+    if place != len(op_list):
+        raise ValueError("the last OpDef is cut off")
+    return sorted(found)
 
 
 def is_list(path: Path, *kinds: str) -> bool:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tensorflow.core.framework import op_def_pb2
 
 from opwright_codegen import contents
 from support.processes import Done
@@ -94,6 +95,37 @@ def test_of_list_of_a_damaged_compressed_list_raises(
     monkeypatch.setattr(contents, "LIST", 1999)
     with pytest.raises(OSError, match="has more than"):
         contents.of_list(path)
+
+
+def test_entries_of_an_op_list_are_its_op_defs_in_any_order() -> None:
+    ops = [op_def_pb2.OpDef(name="A" * size) for size in (300, 1, 20_000)]
+    found = [
+        contents.entries(op_def_pb2.OpList(op=one).SerializeToString())
+        for one in (ops, ops[::-1])
+    ]
+    assert found[0] == found[1] == sorted(op.SerializeToString() for op in ops)
+    assert contents.entries(b"") == []
+
+
+@pytest.mark.parametrize("cut", [1, 2, 100, 302])
+def test_entries_of_an_op_list_that_is_cut_off_raises(cut: int) -> None:
+    ops = [op_def_pb2.OpDef(name="A" * 300)]
+    read = op_def_pb2.OpList(op=ops).SerializeToString()
+    assert len(contents.entries(read)) == 1
+    with pytest.raises(ValueError, match="the last OpDef is cut off"):
+        contents.entries(read[:cut])
+    with pytest.raises(ValueError, match="byte 0 begins no OpDef"):
+        contents.entries(read[1:])
+
+
+@pytest.mark.slow  # In a process with TensorFlow.
+def test_save_writes_ops_in_the_order_of_their_names(tmp_path: Path) -> None:
+    done = command_on_registry("save", "installed", "ops.pb", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    read = (tmp_path / "ops.pb").read_bytes()
+    names = [op.name for op in op_def_pb2.OpList.FromString(read).op]
+    assert "MatMul" in names
+    assert names == sorted(names)
 
 
 def test_lint_of_a_name_with_line_breaks_prints_one_line(tmp_path: Path) -> None:
