@@ -13,6 +13,7 @@ from opwright_codegen import argument_types, groups, load
 from opwright_codegen.generate import Report, Target, WorkerError, generate
 from opwright_codegen.model import Op
 from opwright_codegen.problems import OpdefError, Problem, SourceError, one_line
+from opwright_codegen.upgrade import command as upgrade
 from opwright_notation.closed_pipe import drop_output
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ def _parser() -> argparse.ArgumentParser:
         _add_save,
         _add_since,
         _add_stubs,
+        _add_upgrade,
     ):
         add(commands)
     return parser
@@ -383,6 +385,19 @@ def _add_stubs(commands: _Commands) -> None:
     command.set_defaults(run=_stubs)
 
 
+def _add_upgrade(commands: _Commands) -> None:
+    command = commands.add_parser(
+        "upgrade",
+        help="opdefs and classes of another version of TensorFlow, step by step",
+        description=upgrade.DESCRIPTION,
+        epilog=upgrade.EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    upgrade.add(command)
+    _opdefs(command)
+    command.set_defaults(run=upgrade.run)
+
+
 def _stubs(options: argparse.Namespace) -> int:
     from opwright_codegen import overlay
 
@@ -566,11 +581,13 @@ def _lint(options: argparse.Namespace) -> int:
     own = options.opdefs.resolve() == load.own_opdefs().resolve()
     arranged: dict[Path, bytes] = {}
     unformed: list[Problem] = []
+    stubs: list[Problem] = []
     for path in (Path(op.source) for op in ops):
         content = contents.of(path)
         text = form.arranged(content, path) if options.fix else content
         in_form = own or options.fix or form.has_line(text)
         (problems if in_form else unformed).extend(form.problems(text, path))
+        stubs += written.stubs(text, path)
         if text != content:
             arranged[path] = text
     if problems:
@@ -578,9 +595,16 @@ def _lint(options: argparse.Namespace) -> int:
     for path, text in arranged.items():
         write.write(path, text)
         _print(f"in form now: {path}")
-    missing = [one for op in ops for one in written.missing(op, in_full=own)]
-    if own and missing:
-        raise OpdefError(missing)
+    # Each stub has a problem of its own, at its place.
+    with_stubs = {stub.op for stub in stubs}
+    missing = [
+        one
+        for op in ops
+        if op.name not in with_stubs
+        for one in written.missing(op, in_full=own)
+    ]
+    if stubs or (own and missing):
+        raise OpdefError([*stubs, *(missing if own else ())])
     warnings = _warn([*unformed, *missing]) + _warn_without_shapes(options.library)
     found = f"0 errors, {_count(warnings, 'warning')}" if warnings else "no problems"
     _say(f"{options.opdefs}: {_count(len(ops), 'op')}, {found}")

@@ -8,6 +8,7 @@ innermost item around it that exists, or of the file.
 
 from __future__ import annotations
 
+import pathlib
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,9 @@ from typing import Literal, TypeAlias
 
 import yaml
 
+from opwright_codegen import dump, load
 from opwright_codegen.form import LINE
+from opwright_codegen.model import Op
 
 #: An item of the file: a key, then the name of an entry below it, then a key of that.
 Path: TypeAlias = tuple[str, ...]
@@ -34,6 +37,25 @@ class _Comment:
 class _Place:
     line: int
     indent: int
+
+
+def rewritten(op: Op, content: bytes, renamed: Mapping[str, str]) -> str:
+    """`op` as YAML, with the comments of the file that it replaces.
+
+    Args:
+      op: the op, whose file is to be replaced.
+      content: that file.
+      renamed: entries of the file that have another name in `op`.
+    """
+    old = content.decode("utf-8-sig").replace("\r\n", "\n")
+    new = dump.dump(op)
+    path = load.op_path(pathlib.Path(), op.group, op.name)
+    text = carry(old, new, renamed)
+    if load.load_text(text.encode(), path) == load.load_text(new.encode(), path):
+        return text
+    # A comment was in an unexpected place, where it would change what the file means.
+    # All comments therefore go to the top.
+    return "".join(f"{comment}\n" for comment in texts(old)) + new
 
 
 def carry(old: str, new: str, renamed: Mapping[str, str]) -> str:

@@ -199,7 +199,7 @@ class _Run:
         if renewed == written:
             self.unchanged.append(path)
         else:
-            self.texts[path] = _text(renewed, content, names)
+            self.texts[path] = comments.rewritten(renewed, content, names)
             self.updated.append(path)
             self.moved += [(fresh.name, was, now) for was, now in names.items()]
 
@@ -232,7 +232,7 @@ def date_ops(history: since.History, root: Path) -> tuple[tuple[Path, ...], int]
         kept += since.undatable(dated, history)
         if dated != op:
             path = Path(op.source)
-            texts[path] = _text(dated, contents.of(path), {})
+            texts[path] = comments.rewritten(dated, contents.of(path), {})
     for path, text in texts.items():
         write.write(path, text.encode())
     return tuple(texts), kept
@@ -241,16 +241,3 @@ def date_ops(history: since.History, root: Path) -> tuple[tuple[Path, ...], int]
 def _unversioned(op_name: str) -> str:
     """`TopK` of `TopKV2`."""
     return re.sub(r"V\d+\Z", "", op_name)
-
-
-def _text(op: Op, content: bytes, names: Mapping[str, str]) -> str:
-    """`op` as YAML, with the comments of the file that it replaces."""
-    old = content.decode("utf-8-sig").replace("\r\n", "\n")
-    new = dump.dump(op)
-    path = load.op_path(Path(), op.group, op.name)
-    text = comments.carry(old, new, names)
-    if load.load_text(text.encode(), path) == load.load_text(new.encode(), path):
-        return text
-    # A comment was in an unexpected place, where it would change what the file means.
-    # All comments therefore go to the top.
-    return "".join(f"{comment}\n" for comment in comments.texts(old)) + new

@@ -45,6 +45,12 @@ MESSAGE: Final = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
 #: A minor version of TensorFlow.
 VERSION: Final = r"[0-9]+\.[0-9]+"
 
+#: What `opwright-codegen upgrade` writes where an author must write a text. The loader
+#: reads it as no text.
+STUB: Final = "TODO"
+#: The start of a doctest, which an example must have.
+PROMPT: Final = ">>> "
+
 DEVICES: Final = ("CPU", "GPU", "XLA")
 PROVIDERS: Final = ("opwright",)
 #: The file about groups, which `groups.py` reads.
@@ -279,8 +285,8 @@ class _OpReader(ValueReader):
     def documentation(self, top: Mapping) -> dict[str, Any]:
         """The documentation that is written by hand."""
         return {
-            "summary": top.take("summary", self.filled),
-            "description": top.take("description", self.filled),
+            "summary": top.take("summary", self.prose),
+            "description": top.take("description", self.prose),
             "example": top.take("example", self.example),
             "check_with": top.take("check_with", self.check_with) or (),
             "unchecked": top.take("unchecked", self.filled),
@@ -308,13 +314,17 @@ class _OpReader(ValueReader):
 
     # These methods read the parts of an op.
 
+    def prose(self, node: yaml.Node, what: str) -> str | None:
+        text = self.filled(node, what)
+        return None if text == STUB else text
+
     def example(self, node: yaml.Node, what: str) -> str | None:
         text = self.filled(node, what)
-        if text is None:
+        if text is None or text == PROMPT + STUB:
             return None
         rows = text.splitlines()
-        if not rows[0].startswith(">>> "):
-            self.problem(node, f"{what} must start with '>>> ', as a doctest does")
+        if not rows[0].startswith(PROMPT):
+            self.problem(node, f"{what} must start with '{PROMPT}', as a doctest does")
         elif "" in rows:
             self.problem(node, f"{what} has an empty line, where a doctest would end")
         return text
@@ -430,7 +440,7 @@ class _OpReader(ValueReader):
         ref = table.take("ref", self.boolean)
         full_type = table.take("full_type", self.full_type)
         shape = table.take("shape", self.shape)
-        doc = table.take("doc", self.filled)
+        doc = table.take("doc", self.prose)
         table.close()
         if "type" in table and "types" in table:
             message = f"{table.what} has both 'type' and 'types'; it has one of them"
@@ -460,7 +470,7 @@ class _OpReader(ValueReader):
             hint = f"{scalar}; for any shape leave the key out"
             self.problem(node, f"{what} is empty; {hint}")
             return None
-        return text
+        return None if text == STUB else text
 
     def attr(self, node: yaml.Node, what: str) -> tuple[Mapping, Attr] | None:
         table = self.mapping(node, what)
@@ -503,7 +513,7 @@ class _OpReader(ValueReader):
         since = table.take("since", self.version)
         allowed_since = table.take("allowed_since", self.allowed_since(allowed or ()))
         dropped_in = table.take("dropped_in", self.version)
-        doc = table.take("doc", self.filled)
+        doc = table.take("doc", self.prose)
         table.close()
         if message is not None and (kind != "string" or allowed is not None):
             self.problem(
