@@ -122,12 +122,9 @@ def write_tree_of(version: str, root: Path) -> None:
 
 
 def run(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "opwright_codegen", "upgrade"]
     return subprocess.Popen(
-        [
-            sys.executable,
-            *("-m", "opwright_codegen", "upgrade", "--python", sys.executable),
-            *arguments,
-        ],
+        [*command, "--python", sys.executable, *arguments],
         cwd=folder,
         env=environment(),
         stdout=subprocess.PIPE,
