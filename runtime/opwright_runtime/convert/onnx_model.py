@@ -146,6 +146,7 @@ def _through_tf2onnx(
     names |= {flat.outputs[key]: name for key, name in output_names(flat).items()}
     convert_node = handler({name: layers for name, (_, layers) in known.items()})
     failures: list[tuple[ConvertError, Exception]] = []
+    made: object = None
 
     def noted(graph: object, node: object, name: str, args: object) -> None:
         # tf2onnx logs what a handler raises, and goes on.

@@ -46,7 +46,7 @@ def options(f: Output[TFloat32]) -> None:
     scope = Scope.current()
     MatMul.Options(transposed=True)  # expect: unknown
     MatMul.Options(transpose_a="yes")  # expect: argument
-    MatMul.Options(True)  # expect: signature
+    MatMul.Options(True)  # expect: argument
     MatMul.Options().with_transposed(True)  # expect: attribute
     MatMul.Options().with_transpose_a()  # expect: signature
     MatMul.Options().with_transpose_a("yes")  # expect: argument
