@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias, TypedDict, cast
 
 from opwright_codegen import write
 
@@ -89,6 +89,23 @@ class StepError(Exception):
         super().__init__("\n".join(reasons))
 
 
+class _Finished(TypedDict):
+    """What the file has of a finished step."""
+
+    given: dict[str, str]
+    summary: str
+    lines: list[str]
+    seconds: float
+
+
+class _Content(TypedDict, total=False):
+    """The content of the file; empty if there is none of this layout."""
+
+    layout: int
+    places: dict[str, str]
+    steps: dict[str, _Finished]
+
+
 class Record:
     """The finished steps, in a file."""
 
@@ -97,11 +114,11 @@ class Record:
         self.path = path
         self.steps = steps
         read = _read(path)
-        self.finished: dict[str, dict[str, Any]] = read.get("steps", {})
+        self.finished = read.get("steps", {})
         self.places = {
             place.name: place.digest() for step in steps for place in step.places
         }
-        before: Mapping[str, str] = read.get("places", {})
+        before = read.get("places", {})
         changed = {name for name, now in self.places.items() if before.get(name) != now}
         for step in steps:
             kept = self.finished.get(step.name)
@@ -115,7 +132,7 @@ class Record:
         kept = self.finished.get(step.name)
         if kept is None:
             return None
-        return Result(kept["summary"], tuple(kept["lines"])), float(kept["seconds"])
+        return Result(kept["summary"], tuple(kept["lines"])), kept["seconds"]
 
     def finish(self, step: Step, result: Result, seconds: float) -> None:
         """Records that a step is finished.
@@ -141,7 +158,7 @@ class Record:
 
     def save(self) -> None:
         """Writes the file, completely or not at all."""
-        content = {
+        content: _Content = {
             "layout": _LAYOUT,
             "places": self.places,
             "steps": self.finished,
@@ -187,7 +204,7 @@ def _uses(step: Step, names: Iterable[str]) -> bool:
     return not {place.name for place in step.places}.isdisjoint(names)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> _Content:
     """The content of the record; nothing if it is missing or has another layout."""
     try:
         read = json.loads(path.read_bytes())
@@ -195,4 +212,4 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
     if not isinstance(read, dict) or read.get("layout") != _LAYOUT:
         return {}
-    return read
+    return cast(_Content, read)
