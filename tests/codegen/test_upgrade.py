@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import pytest
 
 from opwright_codegen import load, written
 from opwright_codegen.problems import Problem
+from opwright_codegen.upgrade import command as upgrade_command
 from opwright_codegen.upgrade import environment, programs, report, steps
 from opwright_codegen.upgrade.steps import Done, Place, Result, Step, StepError
 from support.places import OPDEFS
@@ -304,6 +306,30 @@ def test_upgrade_help_lists_the_steps_and_examples() -> None:
     for step in ("environment", "registry", "facts", "dates", "stubs", "classes"):
         assert f"\n  {step} " in text
     assert "opwright-codegen upgrade --tensorflow 2.22.0rc0\n" in text
+
+
+@pytest.mark.slow  # It starts pytest twice.
+def test_smoke_runs_the_suite_of_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = {"opdefs": Path("opdefs"), "output": Path("out"), "build": Path("build")}
+    python = Path(sys.executable)
+    options = argparse.Namespace(**given, python=python, no_tests=False)
+    there = environment.Environment(python, "3.11.7", "2.21.0")
+    upgrade = upgrade_command.Upgrade(options, there)
+    missing = "left out: there is no tests/versions here"
+    assert upgrade.smoke(quiet).summary == missing
+    suite = tmp_path / "tests/versions/test_any.py"
+    suite.parent.mkdir(parents=True)
+    suite.write_text("def test_any():\n    pass\n")
+    assert upgrade.smoke(quiet).summary.startswith("1 passed in ")
+    suite.write_text("def test_any():\n    assert 2 == 3\n")
+    with pytest.raises(StepError) as caught:
+        upgrade.smoke(quiet)
+    assert any("1 failed in " in reason for reason in caught.value.reasons)
+    options.no_tests = True
+    assert upgrade.smoke(quiet).summary == "left out: --no-tests"
 
 
 BARE = """\
