@@ -44,6 +44,8 @@ def run(
     words = [str(word) for word in command]
     # Packages of this environment must not hide those of the other one.
     inherited = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    # The last line of a Python program that fails is its error, not buffered output.
+    inherited["PYTHONUNBUFFERED"] = "1"
     log.parent.mkdir(parents=True, exist_ok=True)
     lines: list[str] = []
     with log.open("a", encoding="utf-8") as file:

@@ -140,7 +140,7 @@ _SIZES = re.compile(r"bounded|dynamic|compiler died", re.IGNORECASE)
 
 
 def _describe_failure(
-    compilation: Compilation, ops: Sequence[str], sizes: Sequence[str]
+    compilation: Compilation, ops: Sequence[str], sizes: Sequence[str] = ()
 ) -> Compilation:
     """Adds to an error the ops that may be its cause, and what to write instead.
 
