@@ -25,7 +25,7 @@ from support.notation import fits
 from support.opdefs import every_op
 from support.processes import run_code
 
-pytestmark = pytest.mark.rotating(part=4)  # Compiles.
+pytestmark = pytest.mark.rotating(part=8)  # Compiles.
 
 DRAWS = 24
 #: What `shapes.h` has for an unknown size.

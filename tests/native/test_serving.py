@@ -19,7 +19,7 @@ from support.places import ROOT
 from support.processes import Done, run_program
 
 # They serve models that processes make and save.
-pytestmark = pytest.mark.rotating(together="program", part=4)
+pytestmark = pytest.mark.rotating(together="program", part=9)
 
 
 @pytest.fixture(scope="module")

@@ -286,6 +286,17 @@ def test_keras_layers_unusual_calls_match_keras(kind: str) -> None:
                 layer(inputs, **call)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", [(2, 1), (2, 5), (3, 4)])
+def test_keras_layers_initial_state_of_another_shape_is_named(
+    kind: str, shape: tuple[int, int]
+) -> None:
+    states = [tf.ones([2, 4])] * (kind == "LSTM") + [tf.ones(shape)]
+    wanted = rf"initial_state\[{len(states) - 1}\] must have the shape \(2, 4\)"
+    with pytest.raises(ValueError, match=wanted):
+        getattr(opwright.keras, kind)(4)(tf.ones([2, 6, 3]), initial_state=states)
+
+
 def test_keras_lstm_masked_steps_are_not_read() -> None:
     layer = opwright.keras.LSTM(3, return_sequences=True)
     x = tf.random.normal([len(MASK), MASK.shape[1], 2])

@@ -131,6 +131,17 @@ def test_create_keras_tensor_is_refused():
         AddV2.create(SCOPE, tf.keras.Input((2,)), 1)
 
 
+@pytest.mark.parametrize("in_function", [False, True])
+def test_mat_mul_of_a_variable_with_wrong_sizes_names_the_sizes(in_function):
+    variable, other = tf.Variable(tf.ones([2, 3])), tf.ones([4, 2])
+
+    def call():
+        return mat_mul(variable, other)
+
+    with pytest.raises(OpInputError, match=r"b has 4 rows, a has 3 columns \(k\)"):
+        (tf.function(call) if in_function else call)()
+
+
 def test_ops_in_saved_model_load_and_compute(tmp_path):
     module = tf.Module()
     module.body = tf.function(

@@ -209,6 +209,8 @@ class _FailedCall:
         """Values that resemble tensors: composite tensors, Keras' symbolic inputs."""
         for operand in self._operands():
             value = operand.value
+            if isinstance(value, tf.Variable):
+                continue  # A composite tensor too, which ops read.
             if isinstance(value, tf.__internal__.CompositeTensor):
                 what, instead = f"a {type(value).__name__}", _parts(value)
             elif type(value).__name__ == "KerasTensor":

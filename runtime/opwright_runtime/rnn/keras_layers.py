@@ -111,10 +111,9 @@ class _KernelLayer:
         batch, time = x.shape[:2]
         if batch is None or time is None:
             batch, time = tf.unstack(tf.shape(x)[:2])
-        sizes = [batch, self.cell.units]
         states = [
-            state if state.shape == sizes else tf.broadcast_to(state, sizes)
-            for state in initial_state
+            _of_batch(state, f"initial_state[{place}]", batch, self.cell.units)
+            for place, state in enumerate(initial_state)
         ]
         if mask is None:
             lengths = tf.fill([batch], time)
@@ -150,6 +149,25 @@ class _KernelLayer:
         }
         reason = next((why for why, holds in reasons.items() if holds), None)
         return reason or _why_no_mode(cell)
+
+
+def _of_batch(state: _Tensor, name: str, batch: int | _Tensor, units: int) -> _Tensor:
+    """A state, shape [batch, units]; one of batch 1 is that of each sample.
+
+    Raises:
+        ValueError: the state has another shape.
+    """
+    shape = tf.TensorShape(state.shape)
+    if shape == [batch, units]:
+        return state
+    known = batch if isinstance(batch, int) else None
+    if not any(shape.is_compatible_with([size, units]) for size in (known, 1)):
+        size = "batch" if known is None else known
+        raise ValueError(
+            f"{name} must have the shape ({size}, {units}): batch and units, "
+            f"not {shape}"
+        )
+    return tf.broadcast_to(state, [batch, units])
 
 
 def why_keras_loop(layer: KerasObject, steps: int | None, training: bool) -> str | None:
