@@ -27,6 +27,7 @@ PAGE = ROOT / "docs" / "reference" / "embedding_ops.md"
 FAMILY = re.compile(
     r"TPUEmbedding|Dedup|CooTensor|SparseCore|SparseDenseMatmul|Minibatch"
     r"|XlaSparse(Activations|Gradients)|ConfigureDistributedTPU|InitializeGlobalTPU"
+    r"|WithDynamicShape"
     r"|Shutdown(Distributed)?TPU|GlobalIterId|TpuTaskId|UpdateTaskId"
 )
 #: The table's parts, in its order: a title, and the ops that are not in one before.

@@ -171,19 +171,34 @@ def batch(rng: Draw) -> Scenario:
             "allow_id_dropping": False,
         },
     )
+    # Outputs 4 and 5 say how much of the buffers is used. Only that part is copied.
+    filled = {
+        "tensors": [Made(csr, i) for i in range(4)],
+        "unpadded_sizes": [Made(csr, i) for i in (4, 5, 5, 5)],
+    }
+    copy_ = chain.add("TPUCopyWithDynamicShape", filled, {})
     kinds = ["lookup", *OPTIMIZERS]
     for kind in rng.sample(kinds, 3):
-        use(chain, csr, cores, samples, vocabulary, kind)
+        source = rng.pick(csr, copy_)
+        use(chain, source, Made(csr, 6), cores, samples, vocabulary, kind)
     return Scenario("sparse core", chain.calls)
 
 
-def use(chain: Chain, csr: int, cores: int, samples: int, rows: int, kind: str) -> None:
-    """A lookup, or an update by an optimizer."""
+def use(
+    chain: Chain,
+    buffers: int,
+    minibatches: Made,
+    cores: int,
+    samples: int,
+    rows: int,
+    kind: str,
+) -> None:
+    """A lookup, or an update by an optimizer, with the buffers that a call made."""
     rng = chain.rng
     names = ("row_pointers", "sorted_sample_ids", "sorted_token_ids", "sorted_gains")
-    inputs: dict[str, Any] = {name: Made(csr, i) for i, name in enumerate(names)}
+    inputs: dict[str, Any] = {name: Made(buffers, i) for i, name in enumerate(names)}
     inputs["embedding_table"] = floats(rng, rows, 4)
-    inputs["num_minibatches_per_physical_sparse_core"] = Made(csr, 6)
+    inputs["num_minibatches_per_physical_sparse_core"] = minibatches
     attrs: dict[str, Any] = {"table_name": b"t", "num_sparsecores_per_device": cores}
     static = rng.chance(0.5)
     if static:

@@ -135,6 +135,8 @@ class Prepared:
                 self.grouped.append(tensors[0])
             if arg.type_attr and tensors:
                 counts.setdefault(arg.type_attr, tensors[0].dtype.name)
+            if arg.type_list_attr:
+                counts[arg.type_list_attr] = [one.dtype.name for one in tensors]
             self.tensors += tensors
         if not tensorflow_takes(call):
             raise NotMadeError
@@ -155,6 +157,13 @@ class Prepared:
         # By the output's name and number: its dtype.
         self.outputs: list[tuple[str, int, int]] = []
         for arg in self.definition.output_arg:
+            if arg.type_list_attr:
+                kinds = self.attrs[arg.type_list_attr]
+                self.outputs += [
+                    (arg.name, i, int(tf.as_dtype(kind).as_datatype_enum))
+                    for i, kind in enumerate(kinds)
+                ]
+                continue
             count = 1
             if arg.number_attr:
                 count = self.attrs[arg.number_attr]
@@ -180,6 +189,8 @@ class Prepared:
         for name, value in self.attrs.items():
             if kinds[name] == "type":
                 value = tf.as_dtype(value).as_datatype_enum
+            elif kinds[name] == "list(type)":
+                value = [tf.as_dtype(one).as_datatype_enum for one in value]
             flat += [name, value]
         return tuple(flat)
 
@@ -193,7 +204,9 @@ class Prepared:
 
 def attr_value(kind: str, value: Any) -> AttrValue:
     result = AttrValue()
-    if kind.startswith("list("):
+    if kind == "list(type)":
+        result.list.type.extend(tf.as_dtype(one).as_datatype_enum for one in value)
+    elif kind.startswith("list("):
         result.list.SetInParent()
         field = {"int": "i", "float": "f", "bool": "b", "string": "s"}[kind[5:-1]]
         getattr(result.list, field).extend(value)
