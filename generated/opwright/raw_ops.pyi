@@ -52208,7 +52208,10 @@ def TPUAnnotateTensorsWithDynamicShape(
     dynamic up to the padding. SparseCore input pipelines use both to copy only what a
     batch fills.
 
-    Stateful. Gradient: none registered.
+    opwright's CPU kernel returns the tensors unchanged: there, TPUCopyWithDynamicShape
+    gives them their true sizes.
+
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     `T`: at least 1 value.
 
@@ -52250,7 +52253,14 @@ def TPUCopyWithDynamicShape(
     tensor on the device is padding. The program that uses the result has to mark it
     with TPUAnnotateTensorsWithDynamicShape.
 
-    Stateful. Gradient: none registered.
+    opwright's CPU kernel returns the filled part alone. It copies nothing: the part
+    shares the memory of the tensor. In a graph, the inferred shape is still that of the
+    whole tensor.
+
+    InvalidArgument: there is not one size a tensor; a size is not one number, is
+    negative, or exceeds the first dimension of its tensor; a tensor is a scalar.
+
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     `T`: at least 1 value.
 
@@ -52259,12 +52269,12 @@ def TPUCopyWithDynamicShape(
     Args:
         tensors: list of tensors of `T`, `*x[i]`. Tensors on the host, of one dimension
             as a rule.
-        unpadded_sizes: list of `N` tensors, each int32, `...`. How much of each tensor
-            is filled.
+        unpadded_sizes: list of `N` tensors, each int32, `...`. How many elements of
+            each tensor's first dimension are filled.
 
     Returns:
         tpu_tensors: list of tensors of `T`, `*x[i]`. The tensors on the TPU, of full
-            size.
+            size; on the CPU, their filled parts.
     """
 
 def TPUDummyInput(

@@ -47,7 +47,10 @@ class TPUAnnotateTensorsWithDynamicShape(Op):
     dynamic up to the padding. SparseCore input pipelines use both to copy only what a
     batch fills.
 
-    Stateful. Gradient: none registered.
+    opwright's CPU kernel returns the tensors unchanged: there, TPUCopyWithDynamicShape
+    gives them their true sizes.
+
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     `T`: at least 1 value.
 
@@ -55,9 +58,9 @@ class TPUAnnotateTensorsWithDynamicShape(Op):
         tpu_tensors: list of tensors of `T`, `*x[i]`. The same tensors, marked.
 
     Example:
-        >>> @tf.function
-        ... def mark(ids, gains):
-        ...     return tpu_annotate_tensors_with_dynamic_shape([ids, gains])
+        >>> marked = tpu_annotate_tensors_with_dynamic_shape([[4, 7], [0.5, 1.0]])
+        >>> print(*(one.numpy() for one in marked))
+        [4 7] [0.5 1. ]
     """
 
     OP_NAME = "TPUAnnotateTensorsWithDynamicShape"
@@ -65,6 +68,7 @@ class TPUAnnotateTensorsWithDynamicShape(Op):
         "tensors": "(*x[i],)",
         "tpu_tensors": "(*x[i],)",
     }
+    NATIVE = ("CPU",)
     __slots__ = ("tpu_tensors",)
     tpu_tensors: list[Output[AnyDType]]
     Inputs = TPUAnnotateTensorsWithDynamicShapeInputs
@@ -87,7 +91,10 @@ class TPUAnnotateTensorsWithDynamicShape(Op):
         dynamic up to the padding. SparseCore input pipelines use both to copy only what
         a batch fills.
 
-        Stateful. Gradient: none registered.
+        opwright's CPU kernel returns the tensors unchanged: there,
+        TPUCopyWithDynamicShape gives them their true sizes.
+
+        Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
         `T`: at least 1 value.
 
@@ -104,9 +111,9 @@ class TPUAnnotateTensorsWithDynamicShape(Op):
             OpError: the op refuses an argument.
 
         Example:
-            >>> @tf.function
-            ... def mark(ids, gains):
-            ...     return tpu_annotate_tensors_with_dynamic_shape([ids, gains])
+            >>> marked = tpu_annotate_tensors_with_dynamic_shape([[4, 7], [0.5, 1.0]])
+            >>> print(*(one.numpy() for one in marked))
+            [4 7] [0.5 1. ]
         """
         if _unknown or _surplus:
             raise TPUAnnotateTensorsWithDynamicShape._create_refused(_surplus, _unknown)
@@ -140,7 +147,10 @@ def tpu_annotate_tensors_with_dynamic_shape(
     dynamic up to the padding. SparseCore input pipelines use both to copy only what a
     batch fills.
 
-    Stateful. Gradient: none registered.
+    opwright's CPU kernel returns the tensors unchanged: there, TPUCopyWithDynamicShape
+    gives them their true sizes.
+
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     `T`: at least 1 value.
 
@@ -157,9 +167,9 @@ def tpu_annotate_tensors_with_dynamic_shape(
         OpError: the op refuses an argument.
 
     Example:
-        >>> @tf.function
-        ... def mark(ids, gains):
-        ...     return tpu_annotate_tensors_with_dynamic_shape([ids, gains])
+        >>> marked = tpu_annotate_tensors_with_dynamic_shape([[4, 7], [0.5, 1.0]])
+        >>> print(*(one.numpy() for one in marked))
+        [4 7] [0.5 1. ]
     """
     if _unknown or _surplus:
         raise TPUAnnotateTensorsWithDynamicShape._refused(_surplus, _unknown)

@@ -46,18 +46,27 @@ class TPUCopyWithDynamicShape(Op):
     tensor on the device is padding. The program that uses the result has to mark it
     with TPUAnnotateTensorsWithDynamicShape.
 
-    Stateful. Gradient: none registered.
+    opwright's CPU kernel returns the filled part alone. It copies nothing: the part
+    shares the memory of the tensor. In a graph, the inferred shape is still that of the
+    whole tensor.
+
+    InvalidArgument: there is not one size a tensor; a size is not one number, is
+    negative, or exceeds the first dimension of its tensor; a tensor is a scalar.
+
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     `T`: at least 1 value.
 
     Attributes:
         tpu_tensors: list of tensors of `T`, `*x[i]`. The tensors on the TPU, of full
-            size.
+            size; on the CPU, their filled parts.
 
     Example:
-        >>> @tf.function
-        ... def send(ids, gains, used):
-        ...     return tpu_copy_with_dynamic_shape([ids, gains], [used, used])
+        >>> ids, gains = tf.constant([4, 7, 0, 0]), tf.constant([0.5, 1.0, 0.0, 0.0])
+        >>> for part in tpu_copy_with_dynamic_shape([ids, gains], [2, 2]):
+        ...     print(part.numpy())
+        [4 7]
+        [0.5 1. ]
     """
 
     OP_NAME = "TPUCopyWithDynamicShape"
@@ -66,6 +75,7 @@ class TPUCopyWithDynamicShape(Op):
         "unpadded_sizes": "(...,)",
         "tpu_tensors": "(*x[i],)",
     }
+    NATIVE = ("CPU",)
     __slots__ = ("tpu_tensors",)
     tpu_tensors: list[Output[AnyDType]]
     Inputs = TPUCopyWithDynamicShapeInputs
@@ -88,7 +98,14 @@ class TPUCopyWithDynamicShape(Op):
         the tensor on the device is padding. The program that uses the result has to
         mark it with TPUAnnotateTensorsWithDynamicShape.
 
-        Stateful. Gradient: none registered.
+        opwright's CPU kernel returns the filled part alone. It copies nothing: the part
+        shares the memory of the tensor. In a graph, the inferred shape is still that of
+        the whole tensor.
+
+        InvalidArgument: there is not one size a tensor; a size is not one number, is
+        negative, or exceeds the first dimension of its tensor; a tensor is a scalar.
+
+        Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
         `T`: at least 1 value.
 
@@ -98,20 +115,22 @@ class TPUCopyWithDynamicShape(Op):
             scope: graph, name, device and control dependencies of the op.
             tensors: list of tensors of `T`, `*x[i]`. Tensors on the host, of one
                 dimension as a rule.
-            unpadded_sizes: list of `N` tensors, each int32, `...`. How much of each
-                tensor is filled.
+            unpadded_sizes: list of `N` tensors, each int32, `...`. How many elements of
+                each tensor's first dimension are filled.
 
         Returns:
             tpu_tensors: list of tensors of `T`, `*x[i]`. The tensors on the TPU, of
-                full size.
+                full size; on the CPU, their filled parts.
 
         Raises:
             OpError: the op refuses an argument.
 
         Example:
-            >>> @tf.function
-            ... def send(ids, gains, used):
-            ...     return tpu_copy_with_dynamic_shape([ids, gains], [used, used])
+            >>> ids, gains = tf.constant([4, 7, 0, 0]), tf.constant([0.5, 1.0, 0.0, 0.0])
+            >>> for part in tpu_copy_with_dynamic_shape([ids, gains], [2, 2]):
+            ...     print(part.numpy())
+            [4 7]
+            [0.5 1. ]
         """
         if _unknown or _surplus:
             raise TPUCopyWithDynamicShape._create_refused(_surplus, _unknown)
@@ -150,7 +169,14 @@ def tpu_copy_with_dynamic_shape(
     tensor on the device is padding. The program that uses the result has to mark it
     with TPUAnnotateTensorsWithDynamicShape.
 
-    Stateful. Gradient: none registered.
+    opwright's CPU kernel returns the filled part alone. It copies nothing: the part
+    shares the memory of the tensor. In a graph, the inferred shape is still that of the
+    whole tensor.
+
+    InvalidArgument: there is not one size a tensor; a size is not one number, is
+    negative, or exceeds the first dimension of its tensor; a tensor is a scalar.
+
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     `T`: at least 1 value.
 
@@ -159,21 +185,23 @@ def tpu_copy_with_dynamic_shape(
     Args:
         tensors: list of tensors of `T`, `*x[i]`. Tensors on the host, of one dimension
             as a rule.
-        unpadded_sizes: list of `N` tensors, each int32, `...`. How much of each tensor
-            is filled.
+        unpadded_sizes: list of `N` tensors, each int32, `...`. How many elements of
+            each tensor's first dimension are filled.
         name: what the op is called in a graph.
 
     Returns:
         tpu_tensors: list of tensors of `T`, `*x[i]`. The tensors on the TPU, of full
-            size.
+            size; on the CPU, their filled parts.
 
     Raises:
         OpError: the op refuses an argument.
 
     Example:
-        >>> @tf.function
-        ... def send(ids, gains, used):
-        ...     return tpu_copy_with_dynamic_shape([ids, gains], [used, used])
+        >>> ids, gains = tf.constant([4, 7, 0, 0]), tf.constant([0.5, 1.0, 0.0, 0.0])
+        >>> for part in tpu_copy_with_dynamic_shape([ids, gains], [2, 2]):
+        ...     print(part.numpy())
+        [4 7]
+        [0.5 1. ]
     """
     if _unknown or _surplus:
         raise TPUCopyWithDynamicShape._refused(_surplus, _unknown)
