@@ -128,5 +128,7 @@ OWN_OPS: Final = frozenset(
         "OpwrightKerasRNN",
         "OpwrightLoadEmbeddingTable",
         "OpwrightRetrieveEmbeddingTable",
+        "OpwrightSparseCoreLookup",
+        "OpwrightSparseCoreUpdate",
     }
 )

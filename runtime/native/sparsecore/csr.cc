@@ -105,7 +105,7 @@ class CsrReader {
   CsrReader(const CsrView& csr, int64_t samples, int64_t table_rows, Triples* triples)
       : csr_(csr),
         core_samples_(samples / csr.sparse_cores),
-        shard_rows_(table_rows / csr.sparse_cores),
+        shard_rows_(table_rows / csr.shards()),
         triples_(triples) {}
 
   Status ReadRun(int64_t core, int64_t shard) {
@@ -126,7 +126,7 @@ class CsrReader {
           !std::isfinite(gain)) {
         return TripleError(i, sample, row, gain);
       }
-      triples_->Add(static_cast<int32_t>(core * core_samples_ + sample),
+      triples_->Add(static_cast<int32_t>(csr_.first_sample + core * core_samples_ + sample),
                     static_cast<int32_t>(shard * shard_rows_ + row), gain);
       if (row != std::exchange(last_row, row)) ++distinct;
     }
@@ -155,11 +155,11 @@ class CsrReader {
                  csr_.triples.size, "; the one at position ", number, " is ", *end, " after ",
                  at_));
     }
-    if (shard >= csr_.sparse_cores && *end > at_) {
+    if (shard >= csr_.shards() && *end > at_) {
       return InvalidArgumentError(
           kRowPointers,
           StrCat("number ", number, " belongs to shard ", shard, ", this device has ",
-                 csr_.sparse_cores, "; rows of other devices are out of its reach"));
+                 csr_.shards(), "; rows of other devices are out of its reach"));
     }
     return OkStatus();
   }
@@ -264,14 +264,14 @@ Status PackCsr(const CsrShape& shape, int64_t splits, bool drop,
 }
 
 Status ReadCsr(const CsrView& csr, int64_t samples, int64_t table_rows, Triples* triples) {
-  const int64_t shards = csr.sparse_cores;
+  const int64_t shards = csr.shards();
   const int64_t stride = RowPointerStride(shards);
   const int64_t most = csr.row_pointers_size / stride / csr.sparse_cores;
   if (csr.minibatches < 1 || csr.minibatches > most) {
     return InvalidArgumentError(
         "num_minibatches_per_physical_sparse_core",
         StrCat("must be at least 1 and at most ", most, ", which fit into row_pointers with ",
-               shards, " SparseCores, is ", csr.minibatches));
+               shards, " shards, is ", csr.minibatches));
   }
   CsrReader reader(csr, samples, table_rows, triples);
   for (int64_t core = 0; core < csr.sparse_cores; ++core) {

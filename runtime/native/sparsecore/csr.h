@@ -66,7 +66,7 @@ struct CsrLimits {
   int64_t ids = std::numeric_limits<int64_t>::max();
   int64_t distinct_rows = std::numeric_limits<int64_t>::max();
 };
-// The buffers of a device that contains all shards.
+// The buffers of one device.
 struct CsrView {
   const int32_t* row_pointers;
   int64_t row_pointers_size;
@@ -75,10 +75,17 @@ struct CsrView {
   int64_t minibatches;
   int64_t sparse_cores;
   CsrLimits limits;
+  // How many devices hold the table. Each has as many shards as SparseCores, one device after
+  // another.
+  int64_t devices = 1;
+  // The number of the device's first sample. Triples count samples from there.
+  int64_t first_sample = 0;
+
+  int64_t shards() const { return devices * sparse_cores; }
 };
-// Returns triples in the order of the buffers. Their samples are those of the device, and their
-// rows are rows of the device's table. `samples` and `table_rows` must be multiples of the
-// number of SparseCores.
+// Adds triples in the order of the buffers. Their rows are rows of the whole table. `samples`
+// is the number of samples of the device. It must be a multiple of the number of SparseCores,
+// and `table_rows` a multiple of the number of shards.
 Status ReadCsr(const CsrView& csr, int64_t samples, int64_t table_rows, Triples* triples);
 
 }  // namespace opwright::sparsecore

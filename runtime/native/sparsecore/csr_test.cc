@@ -147,6 +147,27 @@ TEST(Csr, InvalidSourcesAreRefused) {
   refuse("the one at position 0 is -1", [](Packed* p) { p->counts[0][0] = -1; });
 }
 
+// The buffers have two SparseCores and two shards: one SparseCore of each of two devices.
+TEST(Csr, ShardsOfSeveralDevicesAreRead) {
+  Packed packed;
+  EXPECT_OK(packed.Pack(false));
+  CsrView csr = packed.View();
+  csr.sparse_cores = 1;
+  csr.devices = 2;
+  csr.first_sample = 10;
+  Triples read;
+  EXPECT_OK(ReadCsr(csr, 2, 8, &read));
+  Triples all;
+  EXPECT_OK(ReadCsr(packed.View(), 4, 8, &all));
+  int64_t of_first = 0;
+  while (of_first < all.size() && all.samples[of_first] < 2) ++of_first;
+  EXPECT_EQ(read.size(), of_first);
+  for (int64_t i = 0; i < of_first; ++i) {
+    EXPECT_EQ(read.samples[i], all.samples[i] + 10);
+    EXPECT_EQ(read.rows[i], all.rows[i]);
+  }
+}
+
 TEST(Csr, InvalidBuffersAreRefused) {
   const auto refuse = [](const char* words, const auto& damage) {
     Packed packed;

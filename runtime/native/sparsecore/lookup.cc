@@ -40,16 +40,37 @@ SampleTriples SortBySample(const Triples& triples, int64_t samples) {
   return sorted;
 }
 
+// Subtracts addresses, because pointers into different arrays have no difference in C++.
+int64_t FloatsBetween(const float* from, const float* to) {
+  const auto bytes =
+      static_cast<int64_t>(reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from));
+  return bytes / static_cast<int64_t>(sizeof(float));
+}
+
 }  // namespace
 
 void SumRows(const Triples& triples, const float* table, int64_t width,
              const Quantization& quantization, int64_t samples, float* activations,
              ExecutionContext& exec) {
+  SumRows(triples, RowArrays<const float>({table}, 0, width), quantization, samples,
+          activations, exec);
+}
+
+void SumRows(const Triples& triples, const RowArrays<const float>& table,
+             const Quantization& quantization, int64_t samples, float* activations,
+             ExecutionContext& exec) {
+  const int64_t width = table.width();
   if (width == 0) return;
-  const SampleTriples sorted = SortBySample(triples, samples);
+  SampleTriples sorted = SortBySample(triples, samples);
   LookupCall call{};
-  call.table = table;
+  call.table = table.first();
   call.stride = call.dimension = call.out_stride = width;
+  if (!table.one()) {
+    // Indices count floats from the first array, because the arrays do not begin at rows of
+    // each other.
+    call.stride = 1;
+    for (int64_t& row : sorted.rows) row = FloatsBetween(table.first(), table.row(row));
+  }
   call.offsets = sorted.offsets.data();
   call.indices = sorted.rows.data();
   call.per_sample_weights = sorted.gains.data();

@@ -1,5 +1,6 @@
 #include "sparsecore/lookup.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -9,6 +10,33 @@
 
 namespace opwright::sparsecore {
 namespace {
+
+TEST(Lookup, RowsInSeveralArraysAreSummedLikeThoseInOne) {
+  Pool pool(2);
+  PoolContext exec(pool);
+  Random random{testing::Seed()};
+  for (const int64_t width : {1, 3, 16, 33}) {
+    Reals table(8 * width);
+    for (float& x : table) x = static_cast<float>(random.Uniform());
+    // The arrays do not lie at a multiple of a row from each other.
+    Reals first(1 + 4 * width), second(2 + 4 * width);
+    std::copy_n(table.begin(), 4 * width, first.begin() + 1);
+    std::copy_n(table.begin() + 4 * width, 4 * width, second.begin() + 2);
+    Triples triples;
+    for (int i = 0; i < 20; ++i) {
+      triples.Add(static_cast<int32_t>(random.Below(5)), static_cast<int32_t>(random.Below(8)),
+                  static_cast<float>(random.Uniform()));
+    }
+    for (const embedding::Quantization& quantization :
+         {embedding::Quantization{}, embedding::Quantization{true, -1, 1, 5}}) {
+      Reals expected(5 * width), sums(5 * width);
+      SumRows(triples, table.data(), width, quantization, 5, expected.data(), exec);
+      SumRows(triples, {{first.data() + 1, second.data() + 2}, 4, width}, quantization, 5,
+              sums.data(), exec);
+      EXPECT(sums == expected);
+    }
+  }
+}
 
 TEST(Lookup, SumsOfIntegersWrapAround) {
   Pool pool(2);

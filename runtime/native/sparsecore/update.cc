@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 #include <vector>
 
 #include "base/text.h"
@@ -15,41 +16,23 @@ namespace opwright::sparsecore {
 using embedding::Contribution;
 using embedding::Hyper;
 using embedding::Optimizer;
-using embedding::OptimizerTraits;
 using embedding::Range;
 using embedding::RowKernels;
-using embedding::TraitsOf;
 using embedding::UpdateCall;
-
-namespace {
-
-// The data that all threads read. A group is the triples of one row.
-struct Update {
-  const Triples& triples;
-  const Groups groups;
-  const float* gradients;
-  const int64_t width;
-  const Hyper& hyper;
-  float* const* tables;
-  const OptimizerTraits& traits;
-  const int64_t parts;  // The number of arrays of a row: the weights and the slots.
-  const RowKernels& kernels;
-  void (*const apply)(const UpdateCall&);
-
-  int64_t row(int64_t group) const { return triples.rows[groups.order[groups.begins[group]]]; }
-  Range range(int64_t part) const { return traits.range(part - 1); }
-};
 
 // Updates a few rows at a time. The kernels read a row's slots next to its weights, but here
 // each slot has its own table. Rows are therefore copied to a buffer, updated there and copied
 // back.
 class RowUpdater {
  public:
-  explicit RowUpdater(const Update& update)
-      : update_(update),
-        max_rows_(std::max<int64_t>(1, (64 << 10) / (4 * update.parts * update.width))),
-        buffer_(max_rows_ * update.parts * update.width),
-        sum_(update.width),
+  explicit RowUpdater(const TableStep& step)
+      : step_(step),
+        width_(step.width()),
+        parts_(step.parts()),
+        kernels_(embedding::SelectRowKernels()),
+        max_rows_(std::max<int64_t>(1, (64 << 10) / (4 * stride()))),
+        buffer_(max_rows_ * stride()),
+        sum_(width_),
         rows_(max_rows_),
         offsets_(max_rows_ + 1) {
     for (int64_t i = 0; i < max_rows_; ++i) rows_[i] = i;
@@ -61,69 +44,68 @@ class RowUpdater {
   void Run(int64_t first, int64_t last, std::atomic<bool>* refused) {
     for (int64_t group = first; group < last; group += max_rows_) {
       const int64_t count = std::min(max_rows_, last - group);
-      ForEachPart(group, count, [this](const float* row, float* copy) {
-        std::copy_n(row, update_.width, copy);
-      });
+      ForEachPart(group, count,
+                  [this](const float* row, float* copy) { std::copy_n(row, width_, copy); });
       // The rows are checked here because the buffer is in the cache now.
       if (!AreInRange(count)) *refused = true;
       if (*refused) return;
-      Apply(group, count);
-      ForEachPart(group, count, [this](float* row, const float* copy) {
-        std::copy_n(copy, update_.width, row);
-      });
+      Update(group, count);
+      ForEachPart(group, count,
+                  [this](float* row, const float* copy) { std::copy_n(copy, width_, row); });
     }
   }
 
  private:
-  int64_t stride() const { return update_.parts * update_.width; }
+  int64_t stride() const { return parts_ * width_; }
 
   // Calls visit(row of a table, copy of the row in the buffer).
   template <class Visit>
   void ForEachPart(int64_t group, int64_t count, const Visit& visit) {
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t row = update_.row(group + i);
-      for (int64_t part = 0; part < update_.parts; ++part) {
-        visit(update_.tables[part] + row * update_.width,
-              buffer_.data() + i * stride() + part * update_.width);
+      const int64_t row = step_.row(group + i);
+      for (int64_t part = 0; part < parts_; ++part) {
+        visit(step_.tables_[part].row(row), buffer_.data() + i * stride() + part * width_);
       }
     }
   }
 
   bool AreInRange(int64_t count) const {
     bool good = true;
-    for (int64_t part = 0; part < update_.parts; ++part) {
-      good &= update_.kernels.within(update_.range(part), count, stride(), update_.width,
-                                     buffer_.data() + part * update_.width);
+    for (int64_t part = 0; part < parts_; ++part) {
+      good &= kernels_.within(step_.range(part), count, stride(), width_,
+                              buffer_.data() + part * width_);
     }
     return good;
   }
 
-  void Apply(int64_t group, int64_t count) {
-    const Triples& triples = update_.triples;
-    const Groups& groups = update_.groups;
+  void Update(int64_t group, int64_t count) {
+    const Triples& triples = step_.triples_;
+    const Groups& groups = step_.groups_;
     contributions_.clear();
     for (int64_t i = 0; i < count; ++i) {
       for (int64_t k = groups.begins[group + i]; k < groups.begins[group + i + 1]; ++k) {
         const int32_t triple = groups.order[k];
-        contributions_.push_back({update_.gradients + triples.samples[triple] * update_.width,
-                                  triples.gains[triple]});
+        contributions_.push_back(
+            {step_.gradients_.row(triples.samples[triple]), triples.gains[triple]});
       }
       offsets_[i + 1] = static_cast<int32_t>(contributions_.size());
     }
     UpdateCall call{};
-    call.table = {buffer_.data(), stride(), buffer_.data() + update_.width, stride(),
-                  update_.width};
+    call.table = {buffer_.data(), stride(), buffer_.data() + width_, stride(), width_};
     call.count = count;
     call.rows = rows_.data();
     call.offsets = offsets_.data();
     call.contributions = contributions_.data();
     call.accumulate = true;
-    call.hyper = &update_.hyper;
+    call.hyper = &step_.hyper_;
     call.sum = sum_.data();
-    update_.apply(call);
+    kernels_.update[static_cast<int>(step_.optimizer_)](call);
   }
 
-  const Update& update_;
+  const TableStep& step_;
+  const int64_t width_;
+  const int64_t parts_;  // The number of arrays of a row: the weights and the slots.
+  const RowKernels& kernels_;
   const int64_t max_rows_;
   std::vector<float> buffer_;  // [max_rows, parts, width]
   std::vector<double> sum_;
@@ -132,17 +114,62 @@ class RowUpdater {
   std::vector<Contribution> contributions_;
 };
 
-// Returns the first value that is outside its range. The tables still contain that value,
-// because rows with such a value are not updated.
-RowError FindError(const Update& update) {
-  for (int64_t group = 0; group < update.groups.size(); ++group) {
-    const int64_t row = update.row(group);
-    for (int64_t part = 0; part < update.parts; ++part) {
-      for (int64_t k = 0; k < update.width; ++k) {
-        const float value = update.tables[part][row * update.width + k];
-        if (!Within(update.range(part), value)) {
-          return {part, row, k, value, update.range(part)};
-        }
+TableStep::TableStep(const Triples& triples, RowArrays<const float> gradients,
+                     Optimizer optimizer, const Hyper& hyper,
+                     std::vector<RowArrays<float>> tables)
+    : triples_(triples),
+      groups_(GroupByKey(triples.rows)),
+      gradients_(std::move(gradients)),
+      optimizer_(optimizer),
+      hyper_(hyper),
+      tables_(std::move(tables)) {}
+
+int64_t TableStep::row(int64_t group) const {
+  return triples_.rows[groups_.order[groups_.begins[group]]];
+}
+
+Range TableStep::range(int64_t part) const {
+  return embedding::TraitsOf(optimizer_).range(part - 1);
+}
+
+std::optional<RowError> TableStep::FindError(ExecutionContext& exec) const {
+  constexpr int64_t kAhead = 8;  // How many rows ahead are prefetched.
+  if (width() == 0) return std::nullopt;
+  const RowKernels& kernels = embedding::SelectRowKernels();
+  std::atomic<bool> good{true};
+  ParallelForGroups(groups_.begins, width(), exec, [&](int64_t first, int64_t last) {
+    bool all = true;
+    for (int64_t group = first; group < last; ++group) {
+      const int64_t next = row(std::min(group + kAhead, last - 1)), number = row(group);
+      for (int64_t part = 0; part < parts(); ++part) {
+        __builtin_prefetch(tables_[part].row(next));
+        all &= kernels.within(range(part), 1, width(), width(), tables_[part].row(number));
+      }
+    }
+    if (!all) good = false;
+  });
+  if (good) return std::nullopt;
+  return FirstError();
+}
+
+std::optional<RowError> TableStep::Apply(ExecutionContext& exec) const {
+  if (width() == 0) return std::nullopt;
+  std::atomic<bool> refused{false};
+  ParallelForGroups(groups_.begins, width(), exec, [&](int64_t first, int64_t last) {
+    RowUpdater(*this).Run(first, last, &refused);
+  });
+  if (!refused) return std::nullopt;
+  return FirstError();
+}
+
+// The tables still contain the value, because rows with such a value are not updated.
+RowError TableStep::FirstError() const {
+  for (int64_t group = 0; group < groups_.size(); ++group) {
+    const int64_t number = row(group);
+    for (int64_t part = 0; part < parts(); ++part) {
+      const float* const values = tables_[part].row(number);
+      for (int64_t k = 0; k < width(); ++k) {
+        if (!Within(range(part), values[k])) return {part, number, k, values[k], range(part)};
       }
     }
   }
@@ -150,25 +177,15 @@ RowError FindError(const Update& update) {
   return {};
 }
 
-}  // namespace
-
 std::optional<RowError> UpdateRows(const Triples& triples, const float* gradients,
                                    int64_t width, Optimizer optimizer, const Hyper& hyper,
                                    float* const* tables, ExecutionContext& exec) {
-  if (width == 0) return std::nullopt;
-  const OptimizerTraits& traits = TraitsOf(optimizer);
-  const RowKernels& kernels = embedding::SelectRowKernels();
-  const Update update{triples,   GroupByKey(triples.rows),
-                      gradients, width,
-                      hyper,     tables,
-                      traits,    1 + traits.slot_count(),
-                      kernels,   kernels.update[static_cast<int>(optimizer)]};
-  std::atomic<bool> refused{false};
-  ParallelForGroups(update.groups.begins, width, exec, [&](int64_t first, int64_t last) {
-    RowUpdater(update).Run(first, last, &refused);
-  });
-  if (!refused) return std::nullopt;
-  return FindError(update);
+  std::vector<RowArrays<float>> arrays;
+  for (int part = 0; part <= embedding::TraitsOf(optimizer).slot_count(); ++part) {
+    arrays.push_back({{tables[part]}, 0, width});
+  }
+  return TableStep(triples, {{gradients}, 0, width}, optimizer, hyper, std::move(arrays))
+      .Apply(exec);
 }
 
 Status RowsToTriples(const int32_t* indices, int64_t count, int64_t table_rows,

@@ -3,10 +3,13 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "base/execution_context.h"
 #include "base/status.h"
 #include "embedding/optimizers.h"
+#include "sparsecore/row_arrays.h"
+#include "sparsecore/stable_sort.h"
 #include "sparsecore/triples.h"
 
 namespace opwright::sparsecore {
@@ -19,10 +22,41 @@ struct RowError {
   embedding::Range range = embedding::Range::kFinite;
 };
 
-// Applies the optimizer to each row of the triples. The row's gradient is the sum of gain *
-// gradients[sample]. `tables` contains the table and then the optimizer's slots, [rows, width]
-// each. `gradients` is [samples, width]. If the function returns an error, an unspecified part
-// of the other rows is updated.
+// One step of an optimizer on the rows of triples. A row's gradient is the sum of gain *
+// gradients[sample]. `tables` contains the table and then the optimizer's slots. The triples
+// and all arrays must outlive the object.
+class TableStep {
+ public:
+  TableStep(const Triples& triples, RowArrays<const float> gradients,
+            embedding::Optimizer optimizer, const embedding::Hyper& hyper,
+            std::vector<RowArrays<float>> tables);
+
+  // Returns the first value in the rows of the triples that is outside its range.
+  [[nodiscard]] std::optional<RowError> FindError(ExecutionContext& exec) const;
+  // Updates the rows. If it returns an error, an unspecified part of the other rows is updated.
+  // It returns none after FindError returned none.
+  [[nodiscard]] std::optional<RowError> Apply(ExecutionContext& exec) const;
+
+ private:
+  friend class RowUpdater;
+
+  int64_t width() const { return tables_[0].width(); }
+  int64_t parts() const { return static_cast<int64_t>(tables_.size()); }
+  int64_t row(int64_t group) const;
+  embedding::Range range(int64_t part) const;
+  RowError FirstError() const;
+
+  const Triples& triples_;
+  const Groups groups_;  // A group is the triples of one row.
+  const RowArrays<const float> gradients_;
+  const embedding::Optimizer optimizer_;
+  const embedding::Hyper hyper_;
+  const std::vector<RowArrays<float>> tables_;
+};
+
+// Applies the optimizer to each row of the triples, as a TableStep does. `tables` contains the
+// table and then the optimizer's slots, [rows, width] each. `gradients` is [samples, width]. If
+// the function returns an error, an unspecified part of the other rows is updated.
 [[nodiscard]] std::optional<RowError> UpdateRows(const Triples& triples, const float* gradients,
                                                  int64_t width, embedding::Optimizer optimizer,
                                                  const embedding::Hyper& hyper,

@@ -87,6 +87,66 @@ TEST(Update, ValuesOutOfRangeAreReported) {
   EXPECT_EQ(wrong->range, Range::kNotNegative);
 }
 
+// The rows of three devices are in separate arrays, and so are the gradients of two of them.
+TEST(Update, RowsInSeveralArraysAreUpdatedLikeThoseInOne) {
+  Pool pool(3);
+  PoolContext exec(pool);
+  Random random{testing::Seed()};
+  constexpr int64_t kRows = 12, kSamples = 6, kWidth = 5;
+  std::vector<Reals> whole(3, Reals(kRows * kWidth));
+  for (Reals& table : whole) {
+    for (float& x : table) x = static_cast<float>(random.Uniform() + 1);
+  }
+  Reals gradients(kSamples * kWidth);
+  for (float& g : gradients) g = static_cast<float>(random.Uniform());
+  Triples triples;
+  for (int i = 0; i < 30; ++i) {
+    triples.Add(static_cast<int32_t>(random.Below(kSamples)),
+                static_cast<int32_t>(random.Below(kRows)), 0.5f);
+  }
+  std::vector<std::vector<Reals>> parts(3);
+  std::vector<RowArrays<float>> arrays;
+  for (size_t p = 0; p < 3; ++p) {
+    std::vector<float*> pointers;
+    for (int64_t device = 0; device < 3; ++device) {
+      const auto begin = whole[p].begin() + device * kRows / 3 * kWidth;
+      parts[p].emplace_back(begin, begin + kRows / 3 * kWidth);
+    }
+    for (Reals& part : parts[p]) pointers.push_back(part.data());
+    arrays.push_back({pointers, kRows / 3, kWidth});
+  }
+  const Reals halves[] = {Reals(gradients.begin(), gradients.begin() + 15),
+                          Reals(gradients.begin() + 15, gradients.end())};
+  const Hyper hyper = embedding::SomeHyper(Optimizer::kAdam);
+  const TableStep step(triples, {{halves[0].data(), halves[1].data()}, kSamples / 2, kWidth},
+                       Optimizer::kAdam, hyper, arrays);
+  EXPECT(!step.FindError(exec));
+  EXPECT(!step.Apply(exec));
+  float* const tables[] = {whole[0].data(), whole[1].data(), whole[2].data()};
+  EXPECT(!UpdateRows(triples, gradients.data(), kWidth, Optimizer::kAdam, hyper, tables, exec));
+  for (size_t p = 0; p < 3; ++p) {
+    for (int64_t i = 0; i < kRows * kWidth; ++i) {
+      EXPECT_EQ(arrays[p].row(i / kWidth)[i % kWidth], whole[p][i]);
+    }
+  }
+}
+
+TEST(Update, ErrorsAreFoundBeforeRowsChange) {
+  Pool pool(3);
+  PoolContext exec(pool);
+  constexpr int64_t kRows = 300, kWidth = 4;
+  Reals table(kRows * kWidth, 1.f), gradients(kWidth, 1.f);
+  table[299 * kWidth + 3] = NAN;
+  Triples triples;
+  for (int32_t row = 0; row < kRows; ++row) triples.Add(0, row, 1);
+  const TableStep step(triples, {{gradients.data()}, 1, kWidth}, Optimizer::kSgd, Hyper{},
+                       {{{table.data()}, kRows, kWidth}});
+  const auto wrong = step.FindError(exec);
+  EXPECT(wrong.has_value());
+  EXPECT(wrong->table == 0 && wrong->row == 299 && wrong->column == 3);
+  for (int64_t i = 0; i < 299 * kWidth; ++i) EXPECT_EQ(table[i], 1.f);
+}
+
 TEST(Update, LastOfEqualIndicesCounts) {
   const Ints indices = {4, 2, 4, 0, 2};
   Triples triples;

@@ -16,6 +16,13 @@ namespace opwright::sparsecore {
 // same number if it cannot query the hardware.
 constexpr int64_t kSparseCoresPerDevice = 4;
 
+// The tensors of a lookup of one device.
+struct CsrTensors {
+  const tensorflow::Tensor &row_pointers, &samples, &rows, &gains, &minibatches;
+  // What messages add to the names of the tensors, such as an index.
+  std::string suffix;
+};
+
 // The base class of kernels that read the buffers of a lookup: the lookup itself and its
 // backward pass.
 class CsrKernel : public Kernel {
@@ -42,36 +49,54 @@ class CsrKernel : public Kernel {
                                           ", has the shape " + table.shape().DebugString());
   }
 
+  // Reads the buffers of a device that has the whole table.
   absl::Status Read(tensorflow::OpKernelContext* context, const char* samples_from,
                     int64_t samples, int64_t table_rows, Triples* triples) const {
+    const tensorflow::Tensor* minibatches;
+    TF_RETURN_IF_ERROR(context->input(kMinibatches, &minibatches));
+    CsrView csr{};
+    csr.limits = limits_;
+    return Read({context->input(0), context->input(1), context->input(2), context->input(3),
+                 *minibatches, ""},
+                samples_from, samples, table_rows, csr, triples);
+  }
+
+  // Adds the triples of buffers. `csr` has the limits, the number of devices and the first
+  // sample. The samples over all devices must fit in int32.
+  absl::Status Read(const CsrTensors& tensors, const std::string& samples_from, int64_t samples,
+                    int64_t table_rows, CsrView csr, Triples* triples) const {
     if (samples < 0 || samples % cores_ != 0 || samples > kMaxInt32) {
       return Invalid(samples_from, StrCat("the number of samples must be a multiple of ",
                                           Cores(), ", is ", samples));
     }
+    const auto name = [&](const char* input) { return input + tensors.suffix; };
+    const tensorflow::Tensor* const vectors[] = {&tensors.row_pointers, &tensors.samples,
+                                                 &tensors.rows, &tensors.gains};
     const char* const names[] = {"row_pointers", "sorted_sample_ids", "sorted_token_ids",
                                  "sorted_gains"};
     for (int i = 0; i < 4; ++i) {
-      TF_RETURN_IF_ERROR(CheckRank(names[i], context->input(i), 1));
+      TF_RETURN_IF_ERROR(CheckRank(name(names[i]).c_str(), *vectors[i], 1));
     }
     for (int i = 2; i < 4; ++i) {
-      TF_RETURN_IF_ERROR(CheckShape(names[i], context->input(i), context->input(1).shape(),
+      TF_RETURN_IF_ERROR(CheckShape(name(names[i]), *vectors[i], tensors.samples.shape(),
                                     "sorted_sample_ids"));
     }
-    const tensorflow::Tensor* minibatches;
-    const char* const name = "num_minibatches_per_physical_sparse_core";
-    TF_RETURN_IF_ERROR(context->input(name, &minibatches));
-    TF_RETURN_IF_ERROR(CheckRank(name, *minibatches, 0));
-    const CsrView csr{Ints(context->input(0)),
-                      context->input(0).dim_size(0),
-                      {Ints(context->input(1)), Ints(context->input(2)),
-                       Floats(context->input(3)), context->input(1).dim_size(0)},
-                      minibatches->flat<int32_t>()(0),
-                      cores_,
-                      limits_};
+    TF_RETURN_IF_ERROR(CheckRank(name(kMinibatches).c_str(), tensors.minibatches, 0));
+    csr.row_pointers = Ints(tensors.row_pointers);
+    csr.row_pointers_size = tensors.row_pointers.dim_size(0);
+    csr.triples = {Ints(tensors.samples), Ints(tensors.rows), Floats(tensors.gains),
+                   tensors.samples.dim_size(0)};
+    csr.minibatches = tensors.minibatches.flat<int32_t>()(0);
+    csr.sparse_cores = cores_;
     return ToAbsl(ReadCsr(csr, samples, table_rows, triples));
   }
 
+  int64_t cores() const { return cores_; }
+  const CsrLimits& limits() const { return limits_; }
+
  private:
+  static constexpr char kMinibatches[] = "num_minibatches_per_physical_sparse_core";
+
   std::string Cores() const {
     return StrCat("the device's SparseCores, ", cores_, ", and fewer than 2^31");
   }

@@ -7,18 +7,17 @@
 #include "base/tf/device_context.h"
 #include "base/tf/register.h"
 #include "base/tf/status.h"
-#include "embedding/optimizers.h"
 #include "embedding/spec.h"
 #include "sparsecore/csr.h"
 #include "sparsecore/lookup.h"
 #include "sparsecore/tf/csr_kernel.h"
 #include "sparsecore/tf/kernel.h"
+#include "sparsecore/tf/quantization.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace opwright::sparsecore {
 namespace {
 
-using embedding::Number;
 using embedding::Quantization;
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
@@ -30,24 +29,10 @@ class LookupOp : public CsrKernel {
  public:
   explicit LookupOp(OpKernelConstruction* context)
       : CsrKernel(context), samples_(IntAttr(context, "input_size")) {
-    float& low = quantization_.lower;
-    float& high = quantization_.upper;
-    OP_REQUIRES_OK(context, context->GetAttr("quantization_config_low", &low));
-    OP_REQUIRES_OK(context, context->GetAttr("quantization_config_high", &high));
-    quantization_.buckets = IntAttr(context, "quantization_config_num_buckets");
-    quantization_.enabled = quantization_.buckets != 0;
-    if (!quantization_.enabled) return;
-    OP_REQUIRES(context, (std::is_same_v<T, float>),
+    OP_REQUIRES_OK(context, ReadQuantization(context, &quantization_));
+    OP_REQUIRES(context, (std::is_same_v<T, float>) || !quantization_.enabled,
                 Invalid("quantization_config_num_buckets",
                         StrCat("must be 0 for tables of int32, is ", quantization_.buckets)));
-    OP_REQUIRES(context, quantization_.buckets > 1,
-                Invalid("quantization_config_num_buckets",
-                        StrCat("must be 0 or at least 2, is ", quantization_.buckets)));
-    OP_REQUIRES(context, quantization_.good(),
-                Invalid("quantization_config_low",
-                        "must be finite and below quantization_config_high, as far as float32 "
-                        "can say; they are " +
-                            Number(low) + " and " + Number(high)));
   }
 
  protected:
