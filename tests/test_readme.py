@@ -55,6 +55,7 @@ PROJECTS = {
     "docs/tutorials/own_ops.md",
     "docs/how-to/change_op.md",
     "docs/how-to/libraries.md",
+    "docs/how-to/publish_library.md",
 }
 #: Where `make site` writes pages of ops.
 WRITTEN = {ROOT / "docs" / "groups", ROOT / "docs" / "ops"}

@@ -28,7 +28,7 @@ from opwright_notation.functions import Kind
 from opwright_notation.sizes import MisfitError
 from opwright_notation.syntax import parsed
 
-_IGNORED: Final = ("build/", "dist/", "__pycache__/")
+_IGNORED: Final = ("build/", "dist/", "wheelhouse/", "__pycache__/")
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,7 @@ def _files(op: Op, project: Project, cuda: bool, xla: bool) -> dict[str, str]:
         "project": project.package.partition(".")[0].replace("_", "-"),
         "top": project.package.partition(".")[0],
         "library": project.name,
-        "tensorflow": _pinned("tensorflow", "==", 2, ".*"),
-        "opwright": _pinned("opwright", ">=", 3, ""),
+        "opwright": _opwright(),
     }
     seen = native.view(op, project.opdefs) | _test_view(op)
     seen["begin"] = list(_begin(op, seen["types"]))
@@ -147,14 +146,13 @@ def _files(op: Op, project: Project, cuda: bool, xla: bool) -> dict[str, str]:
     return files
 
 
-def _pinned(package: str, relation: str, parts: int, suffix: str) -> str:
-    """A requirement of the package in the version that is installed."""
+def _opwright() -> str:
+    """A requirement of opwright in the version that is installed, or a later one."""
     try:
-        version = importlib.metadata.version(package)
+        version = importlib.metadata.version("opwright")
     except importlib.metadata.PackageNotFoundError:
-        return package
-    kept = ".".join(version.split(".")[:parts])
-    return f"{package}{relation}{kept}{suffix}"
+        return "opwright"
+    return f"opwright>={'.'.join(version.split('.')[:3])}"
 
 
 def _begin(op: Op, types: Sequence[str]) -> Any:

