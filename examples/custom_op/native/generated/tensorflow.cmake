@@ -30,3 +30,8 @@ target_compile_definitions(tensorflow INTERFACE ${TF_DEFINITIONS})
 # this machine goes into the library.
 target_link_options(tensorflow INTERFACE -L${TF_LIB})
 target_link_libraries(tensorflow INTERFACE -l:libtensorflow_framework.so.2 -l:libtensorflow_cc.so.2)
+# The library says what it was built for: hatch_build.py of the project and the package read it.
+set(BUILT_FOR "${CMAKE_CURRENT_BINARY_DIR}/built_for.cc")
+set(BUILT_FOR_TEXT "[[gnu::used]] static const char built_for[] = \"built for TensorFlow ${TF_VERSION}\";\n")
+file(CONFIGURE OUTPUT "${BUILT_FOR}" CONTENT "${BUILT_FOR_TEXT}" @ONLY)
+target_sources(tensorflow INTERFACE "${BUILT_FOR}")
