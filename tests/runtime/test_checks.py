@@ -56,6 +56,24 @@ def test_checked_function_refuses_value_when_it_runs() -> None:
         call(tf.constant([0]))
 
 
+def test_checked_function_shows_values_that_it_refuses() -> None:
+    call = traced(lambda n: irfft(SPECTRUM, n), tf.int32)
+    shown = r"fft_length has the shape\] \[1\] \[fft_length contains\] \[-7\]"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=shown):
+        call(tf.constant([-7]))
+    call = traced(lambda dims: fill(dims, 1.0), tf.int32)
+    shown = r"dims contains\] \[2 2 2 2 2 2 2 2\.\.\.\]"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=shown):
+        call(tf.constant([2] * 50))
+
+
+def test_checked_function_shows_no_values_that_it_does_not_read() -> None:
+    call = traced(lambda x: conv2d(x, FILTER, STEPS, "SAME"), tf.float32)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=MUST) as caught:
+        call(tf.constant(MATRIX))
+    assert "contains" not in str(caught.value)
+
+
 def test_checked_function_refuses_size_when_it_runs() -> None:
     call = traced(lambda dims: fill(dims, 1.0), tf.int32)
     assert call(tf.constant([2, 3])).shape == (2, 3)

@@ -38,6 +38,14 @@ class _UnknownError(Exception):
 #: An op whose conditions are on an accumulator, which no op of a graph can read.
 _OF_ACCUMULATORS = frozenset({"ResourceAccumulatorApplyGradient"})
 
+#: How many sizes, and values of an input, a failed check prints.
+_MOST_PRINTED = 8
+#: The properties that depend on the values of an input.
+_OF_VALUES = frozenset(
+    {"value", "contents", "last", "least", "most", "finite", "nan_free", "rising"}
+    | {"permutation", "batched", "spans"}
+)
+
 
 @dataclass(frozen=True)
 class Checker:
@@ -155,8 +163,29 @@ def _assert(
     for name in inputs_in(node, given):
         if isinstance(given[name], tf.Tensor):
             data += [f"{labels[name]} has the shape", tf.shape(given[name], tf.int64)]
-    operation: tf.Operation = tf.raw_ops.Assert(condition=condition, data=data)
+            if _is_read(node, name, given[name].dtype):
+                # One more than are printed: TensorFlow then writes "..." behind them.
+                values = _flat(given[name])[: _MOST_PRINTED + 1]
+                data += [f"{labels[name]} contains", values]
+    operation: tf.Operation = tf.raw_ops.Assert(
+        condition=condition, data=data, summarize=_MOST_PRINTED
+    )
     return operation
+
+
+def _is_read(node: ast.expr, name: str, dtype: tf.DType) -> bool:
+    """Whether a condition depends on the values of an input, which are numbers."""
+    if not (dtype.is_integer or dtype.is_floating):
+        return False
+    for call in ast.walk(node):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+            # The functions of several inputs read those of integers.
+            reads = call.func.id in _OF_VALUES or (
+                call.func.id in JOINT and dtype.is_integer
+            )
+            if reads and name in {input_named(each)[0] for each in call.args}:
+                return True
+    return False
 
 
 @dataclass
