@@ -172,6 +172,25 @@ def test_another_type_of_operation_is_refused(graph):
         MatMul.from_operation(3)
 
 
+def test_from_operation_of_node_says_to_import_its_graph(graph):
+    rnn()
+    node = graph.get_operation_by_name("CudnnRNNV3").node_def
+    with pytest.raises(OpInputError) as caught:
+        CudnnRNNV3.from_operation(node)
+    assert str(caught.value) == (
+        "CudnnRNNV3.from_operation: takes an operation of type CudnnRNNV3, not a "
+        "NodeDef of CudnnRNNV3; import its GraphDef with "
+        "tf.import_graph_def(graph_def, name=''), and give "
+        "graph.get_operation_by_name('CudnnRNNV3')"
+    )
+
+
+def test_from_operation_of_tensor_says_to_give_its_operation(graph):
+    _, made = rnn()
+    with pytest.raises(OpInputError, match=r"not float32\[.*; give the \.op of the"):
+        CudnnRNNV3.from_operation(made.output)
+
+
 def test_eager_ops_have_no_view():
     with pytest.raises(OpModeError, match="ran eagerly"):
         _ = AddV2.create(Scope.current(), 1, 2).inputs

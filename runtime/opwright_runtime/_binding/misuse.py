@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
 from opwright_runtime import errors
 from opwright_runtime._binding.op_info import OpInfo
+from opwright_runtime._internals import TensorType, ops
 
 if TYPE_CHECKING:
     from opwright_runtime._binding.protocol import OpLike
@@ -294,6 +295,32 @@ def not_a_tensor(cls: type[OpLike], what: str) -> errors.OpError:
         info.name,
         f"{info.name}: the op {what}; {why}",
         allowed=slots,
+    )
+
+
+def not_operation(cls: type[OpLike], given: Any) -> errors.OpError:
+    """The error for what `from_operation` does not take."""
+    hint = ""
+    if isinstance(given, tf.Operation):
+        what = f"a {given.type}"
+    elif isinstance(given, tf.compat.v1.NodeDef):
+        what = f"a NodeDef of {given.op}"
+        hint = (
+            "import its GraphDef with tf.import_graph_def(graph_def, name=''), and "
+            f"give graph.get_operation_by_name({given.name!r})"
+        )
+    else:
+        what = errors.repr_short(given)
+        if isinstance(given, TensorType) and not isinstance(given, ops.EagerTensor):
+            hint = "give the .op of the tensor"
+    return errors.make(
+        errors.OpInputError,
+        cls.OP_NAME,
+        f"{cls.OP_NAME}.from_operation: takes an operation of type {cls.OP_NAME}, not "
+        f"{what}{hint and f'; {hint}'}",
+        argument="operation",
+        given=given,
+        allowed=cls.OP_NAME,
     )
 
 

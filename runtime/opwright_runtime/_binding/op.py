@@ -95,18 +95,10 @@ class Op:
         Raises:
             OpInputError: it is an operation of another type.
         """
-        found = getattr(operation, "type", None)
-        if found != cls.OP_NAME:
-            what = repr(operation) if found is None else f"a {found}"
-            raise errors.make(
-                errors.OpInputError,
-                cls.OP_NAME,
-                f"{cls.OP_NAME}.from_operation: takes an operation of type "
-                f"{cls.OP_NAME}, not {what}",
-                argument="operation",
-                given=operation,
-                allowed=cls.OP_NAME,
-            )
+        if getattr(operation, "type", None) != cls.OP_NAME:
+            from opwright_runtime._binding import misuse
+
+            raise misuse.not_operation(cls, operation)
         self = new(cls)
         self._fill(operation, dispatch.outputs_of(cls._info(), operation))
         return self
