@@ -17,10 +17,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -86,6 +88,9 @@ class BatchToSpace(TensorOp[T]):
     """
 
     OP_NAME = "BatchToSpace"
+    REQUIRES = (
+        "elements(input) > 0 or shape(input)[0] * max(shape(input)[1] * max(shape(input)[2], 1), 1) < 2**30",
+    )
     SHAPES = {
         "input": "where((b, h, w, d), b % (block_size * block_size) == 0)",
         "crops": "(2, 2)",
@@ -144,7 +149,9 @@ class BatchToSpace(TensorOp[T]):
                 times the height and width, less what is cropped.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(input) > 0 or
+                shape(input)[0] * max(shape(input)[1] * max(shape(input)[2], 1), 1) <
+                2**30`.
 
         Example:
             >>> tiles = np.arange(4).reshape(4, 1, 1, 1)
@@ -167,6 +174,7 @@ class BatchToSpace(TensorOp[T]):
                     and -2147483648 <= crops <= 2147483647
                     or fits(TInt32, crops)
                 )
+                and _holds(input)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -183,6 +191,19 @@ class BatchToSpace(TensorOp[T]):
         return op._build(
             scope, (input, crops), {"block_size": block_size}, fast_path_error
         )
+
+
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(input) > 0
+            or sizes_of(input)[0]
+            * max(sizes_of(input)[1] * max(sizes_of(input)[2], 1), 1)
+            < 1073741824
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -229,7 +250,9 @@ def batch_to_space(
             times the height and width, less what is cropped.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(input) > 0 or
+            shape(input)[0] * max(shape(input)[1] * max(shape(input)[2], 1), 1) <
+            2**30`.
 
     Example:
         >>> tiles = np.arange(4).reshape(4, 1, 1, 1)
@@ -252,6 +275,7 @@ def batch_to_space(
                 and -2147483648 <= crops <= 2147483647
                 or fits(TInt32, crops)
             )
+            and _holds(input)
         ):
             _result = execute(
                 context[CURRENT],

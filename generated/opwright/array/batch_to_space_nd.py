@@ -17,10 +17,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    most_of,
     new,
+    product_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -88,6 +92,9 @@ class BatchToSpaceND(TensorOp[T]):
     """
 
     OP_NAME = "BatchToSpaceND"
+    REQUIRES = (
+        "elements(input) > 0 or most(block_shape) <= 1 and most(crops) <= 0 or shape(input)[0] * max(prod(shape(input)[1:2]) * max(prod(shape(input)[2:3]) * max(prod(shape(input)[3:4]), 1), 1), 1) < 2**30",
+    )
     SHAPES = {
         "input": "where((b, *x), b % prod(block_shape) == 0)",
         "block_shape": "(m,)",
@@ -149,7 +156,10 @@ class BatchToSpaceND(TensorOp[T]):
                 m dimensions are as many times longer as the blocks, less the crops.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(input) > 0 or
+                most(block_shape) <= 1 and most(crops) <= 0 or shape(input)[0] *
+                max(prod(shape(input)[1:2]) * max(prod(shape(input)[2:3]) *
+                max(prod(shape(input)[3:4]), 1), 1), 1) < 2**30`.
 
         Example:
             >>> parts = np.array([[1, 3, 5], [2, 4, 6]])
@@ -176,6 +186,7 @@ class BatchToSpaceND(TensorOp[T]):
                     and -2147483648 <= crops <= 2147483647
                     or fits(TInt32, crops)
                 )
+                and _holds(input, block_shape, crops)
             ):
                 op.output = execute(
                     context[CURRENT], "BatchToSpaceND", None, input, block_shape, crops
@@ -184,6 +195,28 @@ class BatchToSpaceND(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input, block_shape, crops), {}, fast_path_error)
+
+
+def _holds(input: object, block_shape: object, crops: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(input) > 0
+            or (most_of(block_shape) <= 1 and most_of(crops) <= 0)
+            or sizes_of(input)[0]
+            * max(
+                product_of(sizes_of(input)[1:2])
+                * max(
+                    product_of(sizes_of(input)[2:3])
+                    * max(product_of(sizes_of(input)[3:4]), 1),
+                    1,
+                ),
+                1,
+            )
+            < 1073741824
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -233,7 +266,10 @@ def batch_to_space_nd(
             dimensions are as many times longer as the blocks, less the crops.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(input) > 0 or
+            most(block_shape) <= 1 and most(crops) <= 0 or shape(input)[0] *
+            max(prod(shape(input)[1:2]) * max(prod(shape(input)[2:3]) *
+            max(prod(shape(input)[3:4]), 1), 1), 1) < 2**30`.
 
     Example:
         >>> parts = np.array([[1, 3, 5], [2, 4, 6]])
@@ -260,6 +296,7 @@ def batch_to_space_nd(
                 and -2147483648 <= crops <= 2147483647
                 or fits(TInt32, crops)
             )
+            and _holds(input, block_shape, crops)
         ):
             _result = execute(
                 context[CURRENT], "BatchToSpaceND", name, input, block_shape, crops

@@ -75,6 +75,7 @@ class DynamicPartition(Op, Generic[T]):
     """
 
     OP_NAME = "DynamicPartition"
+    REQUIRES = ("num_partitions < 2**20",)
     SHAPES = {
         "data": "(*p, *r)",
         "partitions": "(*p,)",
@@ -125,7 +126,8 @@ class DynamicPartition(Op, Generic[T]):
                 each number, in the order in which it stood.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `num_partitions < 2**20`.
 
         Example:
             >>> ages = np.array([34, 7, 61, 12])
@@ -147,6 +149,7 @@ class DynamicPartition(Op, Generic[T]):
                     and -2147483648 <= partitions <= 2147483647
                     or fits(TInt32, partitions)
                 )
+                and _holds(num_partitions)
             ):
                 op.outputs = execute(
                     context[CURRENT],
@@ -166,6 +169,14 @@ class DynamicPartition(Op, Generic[T]):
             {"num_partitions": num_partitions},
             fast_path_error,
         )
+
+
+def _holds(num_partitions: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return num_partitions < 1048576
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -204,7 +215,7 @@ def dynamic_partition(
             number, in the order in which it stood.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `num_partitions < 2**20`.
 
     Example:
         >>> ages = np.array([34, 7, 61, 12])
@@ -226,6 +237,7 @@ def dynamic_partition(
                 and -2147483648 <= partitions <= 2147483647
                 or fits(TInt32, partitions)
             )
+            and _holds(num_partitions)
         ):
             _result = execute(
                 context[CURRENT],

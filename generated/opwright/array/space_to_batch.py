@@ -13,6 +13,7 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    contents_of,
     context,
     describe_missing_args,
     elements_of,
@@ -22,6 +23,7 @@ from opwright_runtime.gencode import (
     has_room,
     most_of,
     new,
+    sizes_of,
     some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
@@ -86,7 +88,10 @@ class SpaceToBatch(TensorOp[T]):
     """
 
     OP_NAME = "SpaceToBatch"
-    REQUIRES = ("elements(paddings) == 0 or memory(T, most(paddings))",)
+    REQUIRES = (
+        "elements(paddings) == 0 or memory(T, most(paddings))",
+        "elements(input) > 0 or shape(input)[0] * block_size * block_size * max((shape(input)[1] + contents(paddings)[0] + contents(paddings)[1]) // block_size * max((shape(input)[2] + contents(paddings)[2] + contents(paddings)[3]) // block_size, 1), 1) < 2**30",
+    )
     SHAPES = {
         "input": "(b, h, w, d)",
         "paddings": "(2, 2)",
@@ -142,7 +147,11 @@ class SpaceToBatch(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(paddings) == 0 or memory(T, most(paddings))`.
+                `elements(paddings) == 0 or memory(T, most(paddings))`, `elements(input)
+                > 0 or shape(input)[0] * block_size * block_size * max((shape(input)[1]
+                + contents(paddings)[0] + contents(paddings)[1]) // block_size *
+                max((shape(input)[2] + contents(paddings)[2] + contents(paddings)[3]) //
+                block_size, 1), 1) < 2**30`.
 
         Example:
             >>> image = np.arange(4).reshape(1, 2, 2, 1)
@@ -165,7 +174,7 @@ class SpaceToBatch(TensorOp[T]):
                     and -2147483648 <= paddings <= 2147483647
                     or fits(TInt32, paddings)
                 )
-                and _holds(input, paddings)
+                and _holds(input, paddings, block_size)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -184,11 +193,36 @@ class SpaceToBatch(TensorOp[T]):
         )
 
 
-def _holds(input: object, paddings: object) -> bool:
+def _holds(input: object, paddings: object, block_size: int) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(paddings) == 0 or has_room(
-            some_dtype_of(input), most_of(paddings)
+        return (
+            elements_of(paddings) == 0
+            or has_room(some_dtype_of(input), most_of(paddings))
+        ) and (
+            elements_of(input) > 0
+            or sizes_of(input)[0]
+            * block_size
+            * block_size
+            * max(
+                (
+                    sizes_of(input)[1]
+                    + contents_of(paddings)[0]
+                    + contents_of(paddings)[1]
+                )
+                // block_size
+                * max(
+                    (
+                        sizes_of(input)[2]
+                        + contents_of(paddings)[2]
+                        + contents_of(paddings)[3]
+                    )
+                    // block_size,
+                    1,
+                ),
+                1,
+            )
+            < 1073741824
         )
     except Exception:
         return False
@@ -236,7 +270,11 @@ def space_to_batch(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(paddings) == 0 or memory(T, most(paddings))`.
+            `elements(paddings) == 0 or memory(T, most(paddings))`, `elements(input) > 0
+            or shape(input)[0] * block_size * block_size * max((shape(input)[1] +
+            contents(paddings)[0] + contents(paddings)[1]) // block_size *
+            max((shape(input)[2] + contents(paddings)[2] + contents(paddings)[3]) //
+            block_size, 1), 1) < 2**30`.
 
     Example:
         >>> image = np.arange(4).reshape(1, 2, 2, 1)
@@ -259,7 +297,7 @@ def space_to_batch(
                 and -2147483648 <= paddings <= 2147483647
                 or fits(TInt32, paddings)
             )
-            and _holds(input, paddings)
+            and _holds(input, paddings, block_size)
         ):
             _result = execute(
                 context[CURRENT],

@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    contents_of,
     context,
     describe_missing_args,
     elements_of,
@@ -24,6 +25,8 @@ from opwright_runtime.gencode import (
     has_room,
     most_of,
     new,
+    product_of,
+    sizes_of,
     some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
@@ -92,7 +95,10 @@ class SpaceToBatchND(TensorOp[T]):
     """
 
     OP_NAME = "SpaceToBatchND"
-    REQUIRES = ("elements(paddings) == 0 or memory(T, most(paddings))",)
+    REQUIRES = (
+        "elements(paddings) == 0 or memory(T, most(paddings))",
+        "elements(input) > 0 or most(block_shape) <= 1 and most(paddings) <= 0 or shape(input)[0] * prod(contents(block_shape)) * max(prod(shape(input)[1:2]) * max(prod(shape(input)[2:3]) * max(prod(shape(input)[3:4]), 1), 1), 1) < 2**31",
+    )
     SHAPES = {
         "input": "(b, *x)",
         "block_shape": "(m,)",
@@ -155,7 +161,11 @@ class SpaceToBatchND(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(paddings) == 0 or memory(T, most(paddings))`.
+                `elements(paddings) == 0 or memory(T, most(paddings))`, `elements(input)
+                > 0 or most(block_shape) <= 1 and most(paddings) <= 0 or shape(input)[0]
+                * prod(contents(block_shape)) * max(prod(shape(input)[1:2]) *
+                max(prod(shape(input)[2:3]) * max(prod(shape(input)[3:4]), 1), 1), 1) <
+                2**31`.
 
         Example:
             >>> sequence = np.array([[1, 2, 3, 4, 5]])
@@ -183,7 +193,7 @@ class SpaceToBatchND(TensorOp[T]):
                     and -2147483648 <= paddings <= 2147483647
                     or fits(TInt32, paddings)
                 )
-                and _holds(input, paddings)
+                and _holds(input, block_shape, paddings)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -199,11 +209,27 @@ class SpaceToBatchND(TensorOp[T]):
         return op._build(scope, (input, block_shape, paddings), {}, fast_path_error)
 
 
-def _holds(input: object, paddings: object) -> bool:
+def _holds(input: object, block_shape: object, paddings: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(paddings) == 0 or has_room(
-            some_dtype_of(input), most_of(paddings)
+        return (
+            elements_of(paddings) == 0
+            or has_room(some_dtype_of(input), most_of(paddings))
+        ) and (
+            elements_of(input) > 0
+            or (most_of(block_shape) <= 1 and most_of(paddings) <= 0)
+            or sizes_of(input)[0]
+            * product_of(contents_of(block_shape))
+            * max(
+                product_of(sizes_of(input)[1:2])
+                * max(
+                    product_of(sizes_of(input)[2:3])
+                    * max(product_of(sizes_of(input)[3:4]), 1),
+                    1,
+                ),
+                1,
+            )
+            < 2147483648
         )
     except Exception:
         return False
@@ -256,7 +282,11 @@ def space_to_batch_nd(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(paddings) == 0 or memory(T, most(paddings))`.
+            `elements(paddings) == 0 or memory(T, most(paddings))`, `elements(input) > 0
+            or most(block_shape) <= 1 and most(paddings) <= 0 or shape(input)[0] *
+            prod(contents(block_shape)) * max(prod(shape(input)[1:2]) *
+            max(prod(shape(input)[2:3]) * max(prod(shape(input)[3:4]), 1), 1), 1) <
+            2**31`.
 
     Example:
         >>> sequence = np.array([[1, 2, 3, 4, 5]])
@@ -284,7 +314,7 @@ def space_to_batch_nd(
                 and -2147483648 <= paddings <= 2147483647
                 or fits(TInt32, paddings)
             )
-            and _holds(input, paddings)
+            and _holds(input, block_shape, paddings)
         ):
             _result = execute(
                 context[CURRENT], "SpaceToBatchND", name, input, block_shape, paddings

@@ -69,6 +69,7 @@ class Split(Op, Generic[T]):
     """
 
     OP_NAME = "Split"
+    REQUIRES = ("num_split < 2**20",)
     SHAPES = {
         "split_dim": "()",
         "value": "where((*x,), x[split_dim] % num_split == 0)",
@@ -114,7 +115,7 @@ class Split(Op, Generic[T]):
                 order.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `num_split < 2**20`.
 
         Example:
             >>> left, right = split(1, [[1, 2, 3, 4], [5, 6, 7, 8]], 2)
@@ -136,6 +137,7 @@ class Split(Op, Generic[T]):
                     and -2147483648 <= split_dim <= 2147483647
                     or fits(TInt32, split_dim)
                 )
+                and _holds(num_split)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -152,6 +154,14 @@ class Split(Op, Generic[T]):
         return op._build(
             scope, (split_dim, value), {"num_split": num_split}, fast_path_error
         )
+
+
+def _holds(num_split: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return num_split < 1048576
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -185,7 +195,7 @@ def split(
             `replace(x, split_dim, x[split_dim]//num_split)`. The parts, in their order.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `num_split < 2**20`.
 
     Example:
         >>> left, right = split(1, [[1, 2, 3, 4], [5, 6, 7, 8]], 2)
@@ -207,6 +217,7 @@ def split(
                 and -2147483648 <= split_dim <= 2147483647
                 or fits(TInt32, split_dim)
             )
+            and _holds(num_split)
         ):
             _result = execute(
                 context[CURRENT],

@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -76,6 +77,10 @@ class SplitV(Op, Generic[T]):
     """
 
     OP_NAME = "SplitV"
+    REQUIRES = (
+        "rank(size_splits) == 1",
+        "num_split < 2**20",
+    )
     SHAPES = {
         "value": "where((*x,), -1 in size_splits or x[split_dim] == sum(size_splits))",
         "size_splits": "(num_split,)",
@@ -128,7 +133,8 @@ class SplitV(Op, Generic[T]):
                 `replace(x, split_dim, size_splits[i])`. The parts, in their order.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(size_splits) == 1`, `num_split < 2**20`.
 
         Example:
             >>> head, body, tail = split_v([1, 2, 3, 4, 5, 6], [1, -1, 2], 0, 3)
@@ -155,6 +161,7 @@ class SplitV(Op, Generic[T]):
                     and -9223372036854775808 <= size_splits <= 9223372036854775807
                     or fits(TInt64, size_splits)
                 )
+                and _holds(size_splits, num_split)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -175,6 +182,14 @@ class SplitV(Op, Generic[T]):
             {"num_split": num_split},
             fast_path_error,
         )
+
+
+def _holds(size_splits: object, num_split: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(size_splits) == 1 and num_split < 1048576
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -214,7 +229,8 @@ def split_v(
             `replace(x, split_dim, size_splits[i])`. The parts, in their order.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(size_splits) == 1`,
+            `num_split < 2**20`.
 
     Example:
         >>> head, body, tail = split_v([1, 2, 3, 4, 5, 6], [1, -1, 2], 0, 3)
@@ -241,6 +257,7 @@ def split_v(
                 and -9223372036854775808 <= size_splits <= 9223372036854775807
                 or fits(TInt64, size_splits)
             )
+            and _holds(size_splits, num_split)
         ):
             _result = execute(
                 context[CURRENT],

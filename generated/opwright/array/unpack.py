@@ -64,6 +64,7 @@ class Unpack(Op, Generic[T]):
     """
 
     OP_NAME = "Unpack"
+    REQUIRES = ("num < 2**20",)
     SHAPES = {
         "value": "where((*x,), x[axis] == num)",
         "output": "(*remove(x, axis),)",
@@ -133,7 +134,7 @@ class Unpack(Op, Generic[T]):
                 each index of the axis.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `num < 2**20`.
 
         Example:
             >>> xs, ys = unpack([[1, 2], [3, 4], [5, 6]], 2, axis=1)
@@ -146,7 +147,7 @@ class Unpack(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(num):
                 op.output = execute(
                     context[CURRENT],
                     "Unpack",
@@ -167,6 +168,14 @@ class Unpack(Op, Generic[T]):
 
 DEFAULTS = Unpack.Options()
 MERGE = Unpack.Options.merge
+
+
+def _holds(num: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return num < 1048576
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -203,7 +212,7 @@ def unpack(
             index of the axis.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `num < 2**20`.
 
     Example:
         >>> xs, ys = unpack([[1, 2], [3, 4], [5, 6]], 2, axis=1)
@@ -215,7 +224,7 @@ def unpack(
     fast_path_error = None
     _result: list[Output[U]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(num):
             _result = execute(
                 context[CURRENT], "Unpack", name, value, "num", num, "axis", axis
             )

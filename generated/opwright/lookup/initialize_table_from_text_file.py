@@ -77,6 +77,7 @@ class InitializeTableFromTextFile(Op):
     """
 
     OP_NAME = "InitializeTableFromTextFile"
+    REQUIRES = ("key_index < 2**31 and value_index < 2**31",)
     SHAPES = {
         "table_handle": "(2,)",
         "filename": "()",
@@ -168,7 +169,8 @@ class InitializeTableFromTextFile(Op):
                 offset: int. Default 0. What is added to numbers of lines.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `key_index < 2**31 and value_index < 2**31`.
 
         Example:
             >>> _ = open("words.txt", "w").write("red\\nblue\\n")
@@ -184,7 +186,7 @@ class InitializeTableFromTextFile(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(key_index, value_index):
                 execute(
                     context[CURRENT],
                     "InitializeTableFromTextFile",
@@ -221,6 +223,14 @@ class InitializeTableFromTextFile(Op):
 
 DEFAULTS = InitializeTableFromTextFile.Options()
 MERGE = InitializeTableFromTextFile.Options.merge
+
+
+def _holds(key_index: int, value_index: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return key_index < 2147483648 and value_index < 2147483648
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -270,7 +280,8 @@ def initialize_table_from_text_file(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `key_index < 2**31 and value_index < 2**31`.
 
     Example:
         >>> _ = open("words.txt", "w").write("red\\nblue\\n")
@@ -285,7 +296,7 @@ def initialize_table_from_text_file(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(key_index, value_index):
             _result = execute(
                 context[CURRENT],
                 "InitializeTableFromTextFile",

@@ -72,6 +72,7 @@ class InitializeTableFromTextFileV2(Op):
     """
 
     OP_NAME = "InitializeTableFromTextFileV2"
+    REQUIRES = ("key_index < 2**31 and value_index < 2**31",)
     SHAPES = {
         "table_handle": "()",
         "filename": "()",
@@ -159,7 +160,8 @@ class InitializeTableFromTextFileV2(Op):
                 offset: int. Default 0. What is added to numbers of lines.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `key_index < 2**31 and value_index < 2**31`.
 
         Example:
             >>> _ = open("vocabulary.txt", "w").write("red\\nblue\\n")
@@ -174,7 +176,7 @@ class InitializeTableFromTextFileV2(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(key_index, value_index):
                 execute(
                     context[CURRENT],
                     "InitializeTableFromTextFileV2",
@@ -211,6 +213,14 @@ class InitializeTableFromTextFileV2(Op):
 
 DEFAULTS = InitializeTableFromTextFileV2.Options()
 MERGE = InitializeTableFromTextFileV2.Options.merge
+
+
+def _holds(key_index: int, value_index: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return key_index < 2147483648 and value_index < 2147483648
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -256,7 +266,8 @@ def initialize_table_from_text_file_v2(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `key_index < 2**31 and value_index < 2**31`.
 
     Example:
         >>> _ = open("vocabulary.txt", "w").write("red\\nblue\\n")
@@ -270,7 +281,7 @@ def initialize_table_from_text_file_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(key_index, value_index):
             _result = execute(
                 context[CURRENT],
                 "InitializeTableFromTextFileV2",

@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     graphs,
     most_of,
     new,
+    product_of,
     sizes_of,
 )
 from typing_extensions import Never, TypeVar
@@ -80,7 +81,10 @@ class AvgPool(TensorOp[T]):
     """
 
     OP_NAME = "AvgPool"
-    REQUIRES = ("elements(value) > 0 or most(shape(value)) < 2**31",)
+    REQUIRES = (
+        "elements(value) > 0 or most(shape(value)) < 2**31",
+        "elements(value) == 0 or prod(ksize) <= max(elements(value), 2**28)",
+    )
     SHAPES = {
         "value": "(n, h, w, c) if data_format == 'NHWC' else (n, c, h, w)",
         "output": "(n, window(h, ksize[1], strides[1], padding), window(w, ksize[2], strides[2], padding), c) if data_format == 'NHWC' else (n, c, window(h, ksize[2], strides[2], padding), window(w, ksize[3], strides[3], padding))",
@@ -172,7 +176,8 @@ class AvgPool(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(value) > 0 or most(shape(value)) < 2**31`.
+                `elements(value) > 0 or most(shape(value)) < 2**31`, `elements(value) ==
+                0 or prod(ksize) <= max(elements(value), 2**28)`.
 
         Example:
             >>> image = np.arange(16.0).reshape(1, 4, 4, 1)
@@ -187,7 +192,7 @@ class AvgPool(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(value):
+            if scope.eager and not graphs.stack and _holds(value, ksize):
                 op.output = execute(
                     context[CURRENT],
                     "AvgPool",
@@ -222,10 +227,16 @@ DEFAULTS = AvgPool.Options()
 MERGE = AvgPool.Options.merge
 
 
-def _holds(value: object) -> bool:
+def _holds(value: object, ksize: Sequence[int]) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(value) > 0 or most_of(sizes_of(value)) < 2147483648
+        return (
+            (_elements_of_value := elements_of(value)) > 0
+            or most_of(sizes_of(value)) < 2147483648
+        ) and (
+            _elements_of_value == 0
+            or product_of(ksize) <= max(_elements_of_value, 268435456)
+        )
     except Exception:
         return False
 
@@ -282,7 +293,8 @@ def avg_pool(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(value) > 0 or most(shape(value)) < 2**31`.
+            `elements(value) > 0 or most(shape(value)) < 2**31`, `elements(value) == 0
+            or prod(ksize) <= max(elements(value), 2**28)`.
 
     Example:
         >>> image = np.arange(16.0).reshape(1, 4, 4, 1)
@@ -296,7 +308,7 @@ def avg_pool(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(value):
+        if context[EAGER] and not graphs.stack and _holds(value, ksize):
             _result = execute(
                 context[CURRENT],
                 "AvgPool",

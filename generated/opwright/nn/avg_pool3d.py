@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     graphs,
     most_of,
     new,
+    product_of,
     sizes_of,
 )
 from typing_extensions import Never, TypeVar
@@ -80,7 +81,10 @@ class AvgPool3D(TensorOp[T]):
     """
 
     OP_NAME = "AvgPool3D"
-    REQUIRES = ("elements(input) > 0 or most(shape(input)) < 2**31",)
+    REQUIRES = (
+        "elements(input) > 0 or most(shape(input)) < 2**31",
+        "elements(input) == 0 or prod(ksize) <= max(elements(input), 2**28)",
+    )
     SHAPES = {
         "input": "(n, d, h, w, c) if data_format == 'NDHWC' else (n, c, d, h, w)",
         "output": "(n, window(d, ksize[1], strides[1], padding), window(h, ksize[2], strides[2], padding), window(w, ksize[3], strides[3], padding), c) if data_format == 'NDHWC' else (n, c, window(d, ksize[2], strides[2], padding), window(h, ksize[3], strides[3], padding), window(w, ksize[4], strides[4], padding))",
@@ -173,7 +177,8 @@ class AvgPool3D(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(input) > 0 or most(shape(input)) < 2**31`.
+                `elements(input) > 0 or most(shape(input)) < 2**31`, `elements(input) ==
+                0 or prod(ksize) <= max(elements(input), 2**28)`.
 
         Example:
             >>> volume = np.arange(8, dtype=np.float32).reshape(1, 2, 2, 2, 1)
@@ -187,7 +192,7 @@ class AvgPool3D(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(input):
+            if scope.eager and not graphs.stack and _holds(input, ksize):
                 op.output = execute(
                     context[CURRENT],
                     "AvgPool3D",
@@ -222,10 +227,16 @@ DEFAULTS = AvgPool3D.Options()
 MERGE = AvgPool3D.Options.merge
 
 
-def _holds(input: object) -> bool:
+def _holds(input: object, ksize: Sequence[int]) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(input) > 0 or most_of(sizes_of(input)) < 2147483648
+        return (
+            (_elements_of_input := elements_of(input)) > 0
+            or most_of(sizes_of(input)) < 2147483648
+        ) and (
+            _elements_of_input == 0
+            or product_of(ksize) <= max(_elements_of_input, 268435456)
+        )
     except Exception:
         return False
 
@@ -284,7 +295,8 @@ def avg_pool3d(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(input) > 0 or most(shape(input)) < 2**31`.
+            `elements(input) > 0 or most(shape(input)) < 2**31`, `elements(input) == 0
+            or prod(ksize) <= max(elements(input), 2**28)`.
 
     Example:
         >>> volume = np.arange(8, dtype=np.float32).reshape(1, 2, 2, 2, 1)
@@ -297,7 +309,7 @@ def avg_pool3d(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(input):
+        if context[EAGER] and not graphs.stack and _holds(input, ksize):
             _result = execute(
                 context[CURRENT],
                 "AvgPool3D",

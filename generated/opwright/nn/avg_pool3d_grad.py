@@ -24,6 +24,7 @@ from opwright_runtime.gencode import (
     graphs,
     has_room,
     new,
+    product_of,
     rank_of,
     some_dtype_of,
 )
@@ -84,6 +85,7 @@ class AvgPool3DGrad(TensorOp[T]):
         "elements(orig_input_shape) == 5 and rank(orig_input_shape) == 1",
         "rank(grad) == 5",
         "memory(T, contents(orig_input_shape))",
+        "elements(grad) == 0 or prod(ksize) <= max(prod(contents(orig_input_shape)), 2**28)",
     )
     SHAPES = {
         "orig_input_shape": "(5,)",
@@ -179,7 +181,9 @@ class AvgPool3DGrad(TensorOp[T]):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `elements(orig_input_shape) == 5 and rank(orig_input_shape) == 1`,
-                `rank(grad) == 5`, `memory(T, contents(orig_input_shape))`.
+                `rank(grad) == 5`, `memory(T, contents(orig_input_shape))`,
+                `elements(grad) == 0 or prod(ksize) <=
+                max(prod(contents(orig_input_shape)), 2**28)`.
 
         Example:
             >>> windows = [1, 1, 2, 2, 1]
@@ -204,7 +208,7 @@ class AvgPool3DGrad(TensorOp[T]):
                     and -2147483648 <= orig_input_shape <= 2147483647
                     or fits(TInt32, orig_input_shape)
                 )
-                and _holds(orig_input_shape, grad)
+                and _holds(orig_input_shape, grad, ksize)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -241,14 +245,22 @@ DEFAULTS = AvgPool3DGrad.Options()
 MERGE = AvgPool3DGrad.Options.merge
 
 
-def _holds(orig_input_shape: object, grad: object) -> bool:
+def _holds(orig_input_shape: object, grad: object, ksize: Sequence[int]) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
             elements_of(orig_input_shape) == 5
             and rank_of(orig_input_shape) == 1
             and rank_of(grad) == 5
-            and has_room(some_dtype_of(grad), contents_of(orig_input_shape))
+            and has_room(
+                some_dtype_of(grad),
+                (_contents_of_orig_input_shape := contents_of(orig_input_shape)),
+            )
+            and (
+                elements_of(grad) == 0
+                or product_of(ksize)
+                <= max(product_of(_contents_of_orig_input_shape), 268435456)
+            )
         )
     except Exception:
         return False
@@ -309,7 +321,8 @@ def avg_pool3d_grad(
     Raises:
         OpError: the op refuses an argument. The call needs `elements(orig_input_shape)
             == 5 and rank(orig_input_shape) == 1`, `rank(grad) == 5`,
-            `memory(T, contents(orig_input_shape))`.
+            `memory(T, contents(orig_input_shape))`, `elements(grad) == 0 or prod(ksize)
+            <= max(prod(contents(orig_input_shape)), 2**28)`.
 
     Example:
         >>> windows = [1, 1, 2, 2, 1]
@@ -333,7 +346,7 @@ def avg_pool3d_grad(
                 and -2147483648 <= orig_input_shape <= 2147483647
                 or fits(TInt32, orig_input_shape)
             )
-            and _holds(orig_input_shape, grad)
+            and _holds(orig_input_shape, grad, ksize)
         ):
             _result = execute(
                 context[CURRENT],

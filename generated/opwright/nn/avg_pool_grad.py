@@ -24,7 +24,9 @@ from opwright_runtime.gencode import (
     graphs,
     has_room,
     new,
+    product_of,
     rank_of,
+    sizes_of,
     some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
@@ -86,6 +88,9 @@ class AvgPoolGrad(TensorOp[T]):
         "elements(orig_input_shape) == 4 and rank(orig_input_shape) == 1",
         "rank(grad) == 4",
         "memory(T, contents(orig_input_shape))",
+        "elements(grad) > 0 or shape(grad)[0] <= 2**31",
+        "elements(grad) == 0 or shape(grad)[3] <= contents(orig_input_shape)[3] or prod(contents(orig_input_shape)) == 0",
+        "elements(grad) == 0 or prod(ksize) <= max(prod(contents(orig_input_shape)), 2**28)",
     )
     SHAPES = {
         "orig_input_shape": "(4,)",
@@ -181,7 +186,11 @@ class AvgPoolGrad(TensorOp[T]):
         Raises:
             OpError: the op refuses an argument. The call needs `len(ksize) == 4`,
                 `elements(orig_input_shape) == 4 and rank(orig_input_shape) == 1`,
-                `rank(grad) == 4`, `memory(T, contents(orig_input_shape))`.
+                `rank(grad) == 4`, `memory(T, contents(orig_input_shape))`,
+                `elements(grad) > 0 or shape(grad)[0] <= 2**31`, `elements(grad) == 0 or
+                shape(grad)[3] <= contents(orig_input_shape)[3] or
+                prod(contents(orig_input_shape)) == 0`, `elements(grad) == 0 or
+                prod(ksize) <= max(prod(contents(orig_input_shape)), 2**28)`.
 
         Example:
             >>> gradient = avg_pool_grad(
@@ -251,7 +260,24 @@ def _holds(orig_input_shape: object, grad: object, ksize: Sequence[int]) -> bool
             and elements_of(orig_input_shape) == 4
             and rank_of(orig_input_shape) == 1
             and rank_of(grad) == 4
-            and has_room(some_dtype_of(grad), contents_of(orig_input_shape))
+            and has_room(
+                some_dtype_of(grad),
+                (_contents_of_orig_input_shape := contents_of(orig_input_shape)),
+            )
+            and (
+                (_elements_of_grad := elements_of(grad)) > 0
+                or sizes_of(grad)[0] <= 2147483648
+            )
+            and (
+                _elements_of_grad == 0
+                or sizes_of(grad)[3] <= _contents_of_orig_input_shape[3]
+                or product_of(_contents_of_orig_input_shape) == 0
+            )
+            and (
+                _elements_of_grad == 0
+                or product_of(ksize)
+                <= max(product_of(_contents_of_orig_input_shape), 268435456)
+            )
         )
     except Exception:
         return False
@@ -311,7 +337,11 @@ def avg_pool_grad(
     Raises:
         OpError: the op refuses an argument. The call needs `len(ksize) == 4`,
             `elements(orig_input_shape) == 4 and rank(orig_input_shape) == 1`,
-            `rank(grad) == 4`, `memory(T, contents(orig_input_shape))`.
+            `rank(grad) == 4`, `memory(T, contents(orig_input_shape))`,
+            `elements(grad) > 0 or shape(grad)[0] <= 2**31`, `elements(grad) == 0 or
+            shape(grad)[3] <= contents(orig_input_shape)[3] or
+            prod(contents(orig_input_shape)) == 0`, `elements(grad) == 0 or prod(ksize)
+            <= max(prod(contents(orig_input_shape)), 2**28)`.
 
     Example:
         >>> gradient = avg_pool_grad(

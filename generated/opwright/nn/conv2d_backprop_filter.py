@@ -103,6 +103,7 @@ class Conv2DBackpropFilter(TensorOp[T]):
         "len(dilations) == 4",
         "memory(T, contents(filter_sizes))",
         "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+        "least(strides) >= 1",
     )
     SHAPES = {
         "input": "(n, h, w, c) if data_format == 'NHWC' else (n, c, h, w)",
@@ -247,7 +248,7 @@ class Conv2DBackpropFilter(TensorOp[T]):
                 `rank(filter_sizes) == 1`, `rank(input, out_backprop) == 4`,
                 `len(strides) == 4`, `len(dilations) == 4`,
                 `memory(T, contents(filter_sizes))`, `least(strides, dilations) >=
-                -2**31 and most(strides, dilations) < 2**31`.
+                -2**31 and most(strides, dilations) < 2**31`, `least(strides) >= 1`.
 
         Example:
             >>> row = np.float32([1, 2, 4, 8]).reshape(1, 1, 4, 1)
@@ -335,6 +336,7 @@ def _holds(
             and min(dilations) >= -2147483648
             and max(strides) < 2147483648
             and max(dilations) < 2147483648
+            and min(strides) >= 1
         )
     except Exception:
         return False
@@ -410,7 +412,8 @@ def conv2d_backprop_filter(
         OpError: the op refuses an argument. The call needs `rank(filter_sizes) == 1`,
             `rank(input, out_backprop) == 4`, `len(strides) == 4`,
             `len(dilations) == 4`, `memory(T, contents(filter_sizes))`, `least(strides,
-            dilations) >= -2**31 and most(strides, dilations) < 2**31`.
+            dilations) >= -2**31 and most(strides, dilations) < 2**31`,
+            `least(strides) >= 1`.
 
     Example:
         >>> row = np.float32([1, 2, 4, 8]).reshape(1, 1, 4, 1)

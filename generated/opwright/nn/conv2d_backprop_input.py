@@ -110,6 +110,7 @@ class Conv2DBackpropInput(TensorOp[T]):
         "len(dilations) == 4",
         "memory(T, contents(input_sizes))",
         "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+        "least(strides) >= 1",
     )
     SHAPES = {
         "input_sizes": "(4,)",
@@ -258,7 +259,7 @@ class Conv2DBackpropInput(TensorOp[T]):
                 `least(input_sizes) >= 0`, `rank(filter, out_backprop) == 4`,
                 `len(strides) == 4`, `len(dilations) == 4`,
                 `memory(T, contents(input_sizes))`, `least(strides, dilations) >= -2**31
-                and most(strides, dilations) < 2**31`.
+                and most(strides, dilations) < 2**31`, `least(strides) >= 1`.
 
         Example:
             >>> small = np.float32([1, 10]).reshape(1, 1, 2, 1)
@@ -352,6 +353,7 @@ def _holds(
             and min(dilations) >= -2147483648
             and max(strides) < 2147483648
             and max(dilations) < 2147483648
+            and min(strides) >= 1
         )
     except Exception:
         return False
@@ -432,7 +434,8 @@ def conv2d_backprop_input(
             `elements(input_sizes) in (2, 4)`, `least(input_sizes) >= 0`,
             `rank(filter, out_backprop) == 4`, `len(strides) == 4`,
             `len(dilations) == 4`, `memory(T, contents(input_sizes))`, `least(strides,
-            dilations) >= -2**31 and most(strides, dilations) < 2**31`.
+            dilations) >= -2**31 and most(strides, dilations) < 2**31`,
+            `least(strides) >= 1`.
 
     Example:
         >>> small = np.float32([1, 10]).reshape(1, 1, 2, 1)

@@ -15,9 +15,11 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -68,6 +70,9 @@ class DepthToSpace(TensorOp[T]):
     """
 
     OP_NAME = "DepthToSpace"
+    REQUIRES = (
+        "elements(input) > 0 or shape(input)[0] % 2**32 * max(shape(input)[1] * block_size % 2**32 * max(shape(input)[2] * block_size % 2**32, 1), 1) < 2**31",
+    )
     SHAPES = {
         "input": "(n, h, w, c * block_size * block_size) if data_format == 'NHWC' else (n, c * block_size * block_size, h, w) if data_format == 'NCHW' else (n, c * block_size * block_size, h, w, 4)",
         "output": "(n, block_size * h, block_size * w, c) if data_format == 'NHWC' else (n, c, block_size * h, block_size * w) if data_format == 'NCHW' else (n, c, block_size * h, block_size * w, 4)",
@@ -150,7 +155,9 @@ class DepthToSpace(TensorOp[T]):
                 channels.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(input) > 0 or
+                shape(input)[0] % 2**32 * max(shape(input)[1] * block_size % 2**32 *
+                max(shape(input)[2] * block_size % 2**32, 1), 1) < 2**31`.
 
         Example:
             >>> image = np.arange(4).reshape(1, 1, 1, 4)
@@ -164,7 +171,7 @@ class DepthToSpace(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(input, block_size):
                 op.output = execute(
                     context[CURRENT],
                     "DepthToSpace",
@@ -188,6 +195,26 @@ class DepthToSpace(TensorOp[T]):
 
 DEFAULTS = DepthToSpace.Options()
 MERGE = DepthToSpace.Options.merge
+
+
+def _holds(input: object, block_size: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(input) > 0
+            or sizes_of(input)[0]
+            % 4294967296
+            * max(
+                sizes_of(input)[1]
+                * block_size
+                % 4294967296
+                * max(sizes_of(input)[2] * block_size % 4294967296, 1),
+                1,
+            )
+            < 2147483648
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -231,7 +258,9 @@ def depth_to_space(
             block_size*w 4`. The images, larger and with fewer channels.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(input) > 0 or
+            shape(input)[0] % 2**32 * max(shape(input)[1] * block_size % 2**32 *
+            max(shape(input)[2] * block_size % 2**32, 1), 1) < 2**31`.
 
     Example:
         >>> image = np.arange(4).reshape(1, 1, 1, 4)
@@ -244,7 +273,7 @@ def depth_to_space(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(input, block_size):
             _result = execute(
                 context[CURRENT],
                 "DepthToSpace",

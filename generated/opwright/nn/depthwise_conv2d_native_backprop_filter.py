@@ -100,9 +100,9 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
         "rank(filter_sizes) == 1",
         "rank(input, out_backprop) == 4",
         "len(strides) == 4",
-        "len(dilations) == 4",
         "memory(T, contents(filter_sizes))",
-        "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+        "most(strides) < 2**31",
+        "least(strides) >= 1",
     )
     SHAPES = {
         "input": "(n, h, w, c) if data_format == 'NHWC' else (n, c, h, w)",
@@ -227,9 +227,8 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `rank(filter_sizes) == 1`, `rank(input, out_backprop) == 4`,
-                `len(strides) == 4`, `len(dilations) == 4`,
-                `memory(T, contents(filter_sizes))`, `least(strides, dilations) >=
-                -2**31 and most(strides, dilations) < 2**31`.
+                `len(strides) == 4`, `memory(T, contents(filter_sizes))`,
+                `most(strides) < 2**31`, `least(strides) >= 1`.
 
         Example:
             >>> image = np.float32([1, 2, 4]).reshape(1, 1, 3, 1)
@@ -257,7 +256,7 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
                     and -2147483648 <= filter_sizes <= 2147483647
                     or fits(TInt32, filter_sizes)
                 )
-                and _holds(input, filter_sizes, out_backprop, strides, opts.dilations)
+                and _holds(input, filter_sizes, out_backprop, strides)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -299,23 +298,16 @@ MERGE = DepthwiseConv2dNativeBackpropFilter.Options.merge
 
 
 def _holds(
-    input: object,
-    filter_sizes: object,
-    out_backprop: object,
-    strides: Sequence[int],
-    dilations: Sequence[int],
+    input: object, filter_sizes: object, out_backprop: object, strides: Sequence[int]
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
             have_ranks((1, 4, 4), filter_sizes, input, out_backprop)
             and len(strides) == 4
-            and len(dilations) == 4
             and has_room(some_dtype_of(input, out_backprop), contents_of(filter_sizes))
-            and min(strides) >= -2147483648
-            and min(dilations) >= -2147483648
             and max(strides) < 2147483648
-            and max(dilations) < 2147483648
+            and min(strides) >= 1
         )
     except Exception:
         return False
@@ -386,8 +378,8 @@ def depthwise_conv2d_native_backprop_filter(
     Raises:
         OpError: the op refuses an argument. The call needs `rank(filter_sizes) == 1`,
             `rank(input, out_backprop) == 4`, `len(strides) == 4`,
-            `len(dilations) == 4`, `memory(T, contents(filter_sizes))`, `least(strides,
-            dilations) >= -2**31 and most(strides, dilations) < 2**31`.
+            `memory(T, contents(filter_sizes))`, `most(strides) < 2**31`,
+            `least(strides) >= 1`.
 
     Example:
         >>> image = np.float32([1, 2, 4]).reshape(1, 1, 3, 1)
@@ -412,7 +404,7 @@ def depthwise_conv2d_native_backprop_filter(
                 and -2147483648 <= filter_sizes <= 2147483647
                 or fits(TInt32, filter_sizes)
             )
-            and _holds(input, filter_sizes, out_backprop, strides, dilations)
+            and _holds(input, filter_sizes, out_backprop, strides)
         ):
             _result = execute(
                 context[CURRENT],

@@ -106,6 +106,7 @@ class DepthwiseConv2dNativeBackpropInput(TensorOp[T]):
         "len(dilations) == 4",
         "memory(T, contents(input_sizes))",
         "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+        "least(strides) >= 1",
     )
     SHAPES = {
         "input_sizes": "(4,)",
@@ -233,7 +234,7 @@ class DepthwiseConv2dNativeBackpropInput(TensorOp[T]):
                 `least(input_sizes) >= 0`, `rank(filter, out_backprop) == 4`,
                 `len(strides) == 4`, `len(dilations) == 4`,
                 `memory(T, contents(input_sizes))`, `least(strides, dilations) >= -2**31
-                and most(strides, dilations) < 2**31`.
+                and most(strides, dilations) < 2**31`, `least(strides) >= 1`.
 
         Example:
             >>> grad = np.float32([1, 2]).reshape(1, 1, 2, 1)
@@ -322,6 +323,7 @@ def _holds(
             and min(dilations) >= -2147483648
             and max(strides) < 2147483648
             and max(dilations) < 2147483648
+            and min(strides) >= 1
         )
     except Exception:
         return False
@@ -394,7 +396,8 @@ def depthwise_conv2d_native_backprop_input(
             `elements(input_sizes) in (2, 4)`, `least(input_sizes) >= 0`,
             `rank(filter, out_backprop) == 4`, `len(strides) == 4`,
             `len(dilations) == 4`, `memory(T, contents(input_sizes))`, `least(strides,
-            dilations) >= -2**31 and most(strides, dilations) < 2**31`.
+            dilations) >= -2**31 and most(strides, dilations) < 2**31`,
+            `least(strides) >= 1`.
 
     Example:
         >>> grad = np.float32([1, 2]).reshape(1, 1, 2, 1)

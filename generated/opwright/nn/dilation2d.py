@@ -14,10 +14,15 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
     graphs,
+    has_room,
     new,
+    sizes_of,
+    some_dtype_of,
+    text_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -83,6 +88,11 @@ class Dilation2D(TensorOp[T]):
     """
 
     OP_NAME = "Dilation2D"
+    REQUIRES = (
+        "elements(filter) > 0 or (shape(filter)[0] + 2**31) % 2**32 < 2**31 + 2**33 // max(elements(input), 1)",
+        "elements(input) > 0 or shape(input)[0] % 2**32 < 2**31",
+        'padding != "VALID" or memory(T, shape(input)[0], max((shape(input)[1] - ((shape(filter)[0] - 1) * rates[1] + 1 + 2**31) % 2**32 + 2**31 + strides[1]) // strides[1], 0), max((shape(input)[2] - ((shape(filter)[1] - 1) * rates[2] + 1 + 2**31) % 2**32 + 2**31 + strides[2]) // strides[2], 0), shape(input)[3])',
+    )
     SHAPES = {
         "input": "(n, h, w, c)",
         "filter": "(fh, fw, c)",
@@ -147,7 +157,15 @@ class Dilation2D(TensorOp[T]):
                 strides[2], padding, rates[2]) c`. The maxima.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(filter) > 0 or
+                (shape(filter)[0] + 2**31) % 2**32 < 2**31 + 2**33 //
+                max(elements(input), 1)`,
+                `elements(input) > 0 or shape(input)[0] % 2**32 < 2**31`, `padding !=
+                "VALID" or memory(T, shape(input)[0], max((shape(input)[1] -
+                ((shape(filter)[0] - 1) * rates[1] + 1 + 2**31) % 2**32 + 2**31 +
+                strides[1]) // strides[1], 0), max((shape(input)[2] - ((shape(filter)[1]
+                - 1) * rates[2] + 1 + 2**31) % 2**32 + 2**31 + strides[2]) //
+                strides[2], 0), shape(input)[3])`.
 
         Example:
             >>> row = np.float32([0, 0, 5, 0, 0]).reshape(1, 1, 5, 1)
@@ -167,6 +185,7 @@ class Dilation2D(TensorOp[T]):
                     type(input) is type(filter) is EagerTensor
                     or fit_pair(None, input, filter)
                 )
+                and _holds(input, filter, strides, rates, padding)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -190,6 +209,60 @@ class Dilation2D(TensorOp[T]):
             {"strides": strides, "rates": rates, "padding": padding},
             fast_path_error,
         )
+
+
+def _holds(
+    input: object,
+    filter: object,
+    strides: Sequence[int],
+    rates: Sequence[int],
+    padding: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            (
+                elements_of(filter) > 0
+                or (sizes_of(filter)[0] + 2147483648) % 4294967296
+                < 2147483648 + 8589934592 // max(elements_of(input), 1)
+            )
+            and (
+                (_elements_of_input := elements_of(input)) > 0
+                or sizes_of(input)[0] % 4294967296 < 2147483648
+            )
+            and (
+                text_of(padding) != "VALID"
+                or has_room(
+                    some_dtype_of(input, filter),
+                    sizes_of(input)[0],
+                    max(
+                        (
+                            sizes_of(input)[1]
+                            - ((sizes_of(filter)[0] - 1) * rates[1] + 1 + 2147483648)
+                            % 4294967296
+                            + 2147483648
+                            + strides[1]
+                        )
+                        // strides[1],
+                        0,
+                    ),
+                    max(
+                        (
+                            sizes_of(input)[2]
+                            - ((sizes_of(filter)[1] - 1) * rates[2] + 1 + 2147483648)
+                            % 4294967296
+                            + 2147483648
+                            + strides[2]
+                        )
+                        // strides[2],
+                        0,
+                    ),
+                    sizes_of(input)[3],
+                )
+            )
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -243,7 +316,14 @@ def dilation2d(
             strides[2], padding, rates[2]) c`. The maxima.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(filter) > 0 or
+            (shape(filter)[0] + 2**31) % 2**32 < 2**31 + 2**33 // max(elements(input),
+            1)`, `elements(input) > 0 or shape(input)[0] % 2**32 < 2**31`, `padding !=
+            "VALID" or memory(T, shape(input)[0], max((shape(input)[1] -
+            ((shape(filter)[0] - 1) * rates[1] + 1 + 2**31) % 2**32 + 2**31 +
+            strides[1]) // strides[1], 0), max((shape(input)[2] - ((shape(filter)[1] -
+            1) * rates[2] + 1 + 2**31) % 2**32 + 2**31 + strides[2]) // strides[2], 0),
+            shape(input)[3])`.
 
     Example:
         >>> row = np.float32([0, 0, 5, 0, 0]).reshape(1, 1, 5, 1)
@@ -263,6 +343,7 @@ def dilation2d(
                 type(input) is type(filter) is EagerTensor
                 or fit_pair(None, input, filter)
             )
+            and _holds(input, filter, strides, rates, padding)
         ):
             _result = execute(
                 context[CURRENT],

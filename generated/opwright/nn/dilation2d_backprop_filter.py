@@ -14,10 +14,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fit_together,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -78,6 +80,9 @@ class Dilation2DBackpropFilter(TensorOp[T]):
     """
 
     OP_NAME = "Dilation2DBackpropFilter"
+    REQUIRES = (
+        "elements(filter) > 0 or (shape(filter)[0] + 2**31) % 2**32 < 2**31 + 2**33 // max(elements(input), 1)",
+    )
     SHAPES = {
         "input": "(n, h, w, c)",
         "filter": "(fh, fw, c)",
@@ -136,7 +141,9 @@ class Dilation2DBackpropFilter(TensorOp[T]):
             filter_backprop: `T`, `fh fw c`. Gradients for the filter.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(filter) > 0 or
+                (shape(filter)[0] + 2**31) % 2**32 < 2**31 + 2**33 //
+                max(elements(input), 1)`.
 
         Example:
             >>> row = np.float32([0, 0, 5, 0, 0]).reshape(1, 1, 5, 1)
@@ -159,6 +166,7 @@ class Dilation2DBackpropFilter(TensorOp[T]):
                     type(input) is type(filter) is type(out_backprop) is EagerTensor
                     or fit_together(None, input, filter, out_backprop)
                 )
+                and _holds(input, filter)
             ):
                 op.filter_backprop = execute(
                     context[CURRENT],
@@ -183,6 +191,16 @@ class Dilation2DBackpropFilter(TensorOp[T]):
             {"strides": strides, "rates": rates, "padding": padding},
             fast_path_error,
         )
+
+
+def _holds(input: object, filter: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(filter) > 0 or (
+            sizes_of(filter)[0] + 2147483648
+        ) % 4294967296 < 2147483648 + 8589934592 // max(elements_of(input), 1)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -228,7 +246,9 @@ def dilation2d_backprop_filter(
         filter_backprop: `T`, `fh fw c`. Gradients for the filter.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(filter) > 0 or
+            (shape(filter)[0] + 2**31) % 2**32 < 2**31 + 2**33 // max(elements(input),
+            1)`.
 
     Example:
         >>> row = np.float32([0, 0, 5, 0, 0]).reshape(1, 1, 5, 1)
@@ -251,6 +271,7 @@ def dilation2d_backprop_filter(
                 type(input) is type(filter) is type(out_backprop) is EagerTensor
                 or fit_together(None, input, filter, out_backprop)
             )
+            and _holds(input, filter)
         ):
             _result = execute(
                 context[CURRENT],

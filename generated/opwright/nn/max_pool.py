@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     graphs,
     most_of,
     new,
+    product_of,
     sizes_of,
 )
 from typing_extensions import Never, TypeVar
@@ -100,6 +101,7 @@ class MaxPool(TensorOp[T]):
     REQUIRES = (
         "least(ksize, strides) >= -2**31 and most(ksize, strides) < 2**31",
         "elements(input) > 0 or most(shape(input)) < 2**31",
+        "elements(input) == 0 or prod(ksize) <= max(elements(input), 2**28)",
     )
     SHAPES = {
         "input": "(n, h, w, c) if data_format == 'NHWC' else (n, c, h, w) if data_format == 'NCHW' else (n, c, h, w, 4)",
@@ -214,7 +216,8 @@ class MaxPool(TensorOp[T]):
         Raises:
             OpError: the op refuses an argument. The call needs `least(ksize, strides)
                 >= -2**31 and most(ksize, strides) < 2**31`,
-                `elements(input) > 0 or most(shape(input)) < 2**31`.
+                `elements(input) > 0 or most(shape(input)) < 2**31`, `elements(input) ==
+                0 or prod(ksize) <= max(elements(input), 2**28)`.
 
         Example:
             >>> image = np.array([[1, 3, 2, 0], [4, 2, 5, 1]]).reshape(1, 2, 4, 1)
@@ -273,7 +276,14 @@ def _holds(input: object, ksize: Sequence[int], strides: Sequence[int]) -> bool:
             and min(strides) >= -2147483648
             and max(ksize) < 2147483648
             and max(strides) < 2147483648
-            and (elements_of(input) > 0 or most_of(sizes_of(input)) < 2147483648)
+            and (
+                (_elements_of_input := elements_of(input)) > 0
+                or most_of(sizes_of(input)) < 2147483648
+            )
+            and (
+                _elements_of_input == 0
+                or product_of(ksize) <= max(_elements_of_input, 268435456)
+            )
         )
     except Exception:
         return False
@@ -343,7 +353,8 @@ def max_pool(
     Raises:
         OpError: the op refuses an argument. The call needs `least(ksize, strides) >=
             -2**31 and most(ksize, strides) < 2**31`,
-            `elements(input) > 0 or most(shape(input)) < 2**31`.
+            `elements(input) > 0 or most(shape(input)) < 2**31`, `elements(input) == 0
+            or prod(ksize) <= max(elements(input), 2**28)`.
 
     Example:
         >>> image = np.array([[1, 3, 2, 0], [4, 2, 5, 1]]).reshape(1, 2, 4, 1)

@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     graphs,
     most_of,
     new,
+    product_of,
     rank_of,
     sizes_of,
 )
@@ -92,6 +93,7 @@ class MaxPool3D(TensorOp[T]):
         "least(ksize, strides) >= -2**31 and most(ksize, strides) < 2**31",
         "rank(input) == 5",
         "elements(input) > 0 or most(shape(input)) < 2**31",
+        "elements(input) == 0 or prod(ksize) <= max(elements(input), 2**28)",
     )
     SHAPES = {
         "input": "(n, d, h, w, c) if data_format == 'NDHWC' else (n, c, d, h, w)",
@@ -186,7 +188,8 @@ class MaxPool3D(TensorOp[T]):
         Raises:
             OpError: the op refuses an argument. The call needs `least(ksize, strides)
                 >= -2**31 and most(ksize, strides) < 2**31`, `rank(input) == 5`,
-                `elements(input) > 0 or most(shape(input)) < 2**31`.
+                `elements(input) > 0 or most(shape(input)) < 2**31`, `elements(input) ==
+                0 or prod(ksize) <= max(elements(input), 2**28)`.
 
         Example:
             >>> volume = np.arange(8, dtype=np.float32).reshape(1, 2, 2, 2, 1)
@@ -244,7 +247,14 @@ def _holds(input: object, ksize: Sequence[int], strides: Sequence[int]) -> bool:
             and max(ksize) < 2147483648
             and max(strides) < 2147483648
             and rank_of(input) == 5
-            and (elements_of(input) > 0 or most_of(sizes_of(input)) < 2147483648)
+            and (
+                (_elements_of_input := elements_of(input)) > 0
+                or most_of(sizes_of(input)) < 2147483648
+            )
+            and (
+                _elements_of_input == 0
+                or product_of(ksize) <= max(_elements_of_input, 268435456)
+            )
         )
     except Exception:
         return False
@@ -304,7 +314,8 @@ def max_pool3d(
     Raises:
         OpError: the op refuses an argument. The call needs `least(ksize, strides) >=
             -2**31 and most(ksize, strides) < 2**31`, `rank(input) == 5`,
-            `elements(input) > 0 or most(shape(input)) < 2**31`.
+            `elements(input) > 0 or most(shape(input)) < 2**31`, `elements(input) == 0
+            or prod(ksize) <= max(elements(input), 2**28)`.
 
     Example:
         >>> volume = np.arange(8, dtype=np.float32).reshape(1, 2, 2, 2, 1)

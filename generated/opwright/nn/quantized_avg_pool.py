@@ -18,6 +18,7 @@ from opwright_runtime.gencode import (
     graphs,
     most_of,
     new,
+    product_of,
     sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -95,6 +96,8 @@ class QuantizedAvgPool(Op, Generic[T]):
         "len(ksize) == 4",
         "len(strides) >= 4",
         "elements(min_input, max_input) == 1",
+        "least(ksize) >= 1 or shape(input)[0] * shape(input)[3] == 0",
+        "elements(input) == 0 or prod(ksize) <= max(elements(input), 2**28)",
     )
     SHAPES = {
         "input": "(n, h, w, c)",
@@ -166,7 +169,9 @@ class QuantizedAvgPool(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `elements(input) > 0 or most(shape(input)) < 2**31`, `len(ksize) == 4`,
-                `len(strides) >= 4`, `elements(min_input, max_input) == 1`.
+                `len(strides) >= 4`, `elements(min_input, max_input) == 1`,
+                `least(ksize) >= 1 or shape(input)[0] * shape(input)[3] == 0`,
+                `elements(input) == 0 or prod(ksize) <= max(elements(input), 2**28)`.
 
         Example:
             >>> image = tf.bitcast(np.array([[[[10], [20]]]], np.uint8), tf.quint8)
@@ -220,11 +225,19 @@ def _holds(
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            (elements_of(input) > 0 or most_of(sizes_of(input)) < 2147483648)
+            (
+                (_elements_of_input := elements_of(input)) > 0
+                or most_of(sizes_of(input)) < 2147483648
+            )
             and len(ksize) == 4
             and len(strides) >= 4
             and elements_of(min_input) == 1
             and elements_of(max_input) == 1
+            and (min(ksize) >= 1 or sizes_of(input)[0] * sizes_of(input)[3] == 0)
+            and (
+                _elements_of_input == 0
+                or product_of(ksize) <= max(_elements_of_input, 268435456)
+            )
         )
     except Exception:
         return False
@@ -281,7 +294,9 @@ def quantized_avg_pool(
     Raises:
         OpError: the op refuses an argument. The call needs
             `elements(input) > 0 or most(shape(input)) < 2**31`, `len(ksize) == 4`,
-            `len(strides) >= 4`, `elements(min_input, max_input) == 1`.
+            `len(strides) >= 4`, `elements(min_input, max_input) == 1`,
+            `least(ksize) >= 1 or shape(input)[0] * shape(input)[3] == 0`,
+            `elements(input) == 0 or prod(ksize) <= max(elements(input), 2**28)`.
 
     Example:
         >>> image = tf.bitcast(np.array([[[[10], [20]]]], np.uint8), tf.quint8)

@@ -21,7 +21,6 @@ from opwright_runtime.gencode import (
     elements_of,
     execute,
     graphs,
-    most_of,
     new,
     rank_of,
     sizes_of,
@@ -103,7 +102,8 @@ class QuantizedInstanceNorm(Op, Generic[T]):
     OP_NAME = "QuantizedInstanceNorm"
     REQUIRES = (
         "rank(x) == 4",
-        "elements(x) > 0 or shape(x)[0] == 0 < shape(x)[3] and most(shape(x)) < 2**31",
+        "elements(x) > 0 or shape(x)[3] > 0 and shape(x)[2] <= 2**31",
+        "elements(x) > 0 or shape(x)[0] * shape(x)[3] < 2**28",
         "elements(x_min, x_max) == 1",
     )
     SHAPES = {
@@ -241,8 +241,9 @@ class QuantizedInstanceNorm(Op, Generic[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `rank(x) == 4`,
-                `elements(x) > 0 or shape(x)[0] == 0 < shape(x)[3] and most(shape(x)) <
-                2**31`, `elements(x_min, x_max) == 1`.
+                `elements(x) > 0 or shape(x)[3] > 0 and shape(x)[2] <= 2**31`,
+                `elements(x) > 0 or shape(x)[0] * shape(x)[3] < 2**28`,
+                `elements(x_min, x_max) == 1`.
 
         Example:
             >>> image = tf.bitcast(np.array([[[[0], [255]]]], np.uint8), tf.quint8)
@@ -302,12 +303,10 @@ def _holds(x: object, x_min: object, x_max: object) -> bool:
         return (
             rank_of(x) == 4
             and (
-                elements_of(x) > 0
-                or (
-                    sizes_of(x)[0] == 0 < sizes_of(x)[3]
-                    and most_of(sizes_of(x)) < 2147483648
-                )
+                (_elements_of_x := elements_of(x)) > 0
+                or (sizes_of(x)[3] > 0 and sizes_of(x)[2] <= 2147483648)
             )
+            and (_elements_of_x > 0 or sizes_of(x)[0] * sizes_of(x)[3] < 268435456)
             and elements_of(x_min) == 1
             and elements_of(x_max) == 1
         )
@@ -368,8 +367,9 @@ def quantized_instance_norm(
         y_max: float32, `scalar`. The number that the highest integer of `y` stands for.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `rank(x) == 4`, `elements(x)
-            > 0 or shape(x)[0] == 0 < shape(x)[3] and most(shape(x)) < 2**31`,
+        OpError: the op refuses an argument. The call needs `rank(x) == 4`,
+            `elements(x) > 0 or shape(x)[3] > 0 and shape(x)[2] <= 2**31`,
+            `elements(x) > 0 or shape(x)[0] * shape(x)[3] < 2**28`,
             `elements(x_min, x_max) == 1`.
 
     Example:

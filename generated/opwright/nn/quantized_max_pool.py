@@ -18,6 +18,7 @@ from opwright_runtime.gencode import (
     graphs,
     most_of,
     new,
+    product_of,
     sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -94,6 +95,7 @@ class QuantizedMaxPool(Op, Generic[T]):
         "len(ksize) == 4",
         "len(strides) >= 4",
         "elements(min_input, max_input) == 1",
+        "elements(input) == 0 or prod(ksize) <= max(elements(input), 2**28)",
     )
     SHAPES = {
         "input": "(n, h, w, c)",
@@ -164,7 +166,8 @@ class QuantizedMaxPool(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `elements(input) > 0 or most(shape(input)) < 2**31`, `len(ksize) == 4`,
-                `len(strides) >= 4`, `elements(min_input, max_input) == 1`.
+                `len(strides) >= 4`, `elements(min_input, max_input) == 1`,
+                `elements(input) == 0 or prod(ksize) <= max(elements(input), 2**28)`.
 
         Example:
             >>> image = tf.bitcast(np.array([[[[10], [20]]]], np.uint8), tf.quint8)
@@ -218,11 +221,18 @@ def _holds(
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            (elements_of(input) > 0 or most_of(sizes_of(input)) < 2147483648)
+            (
+                (_elements_of_input := elements_of(input)) > 0
+                or most_of(sizes_of(input)) < 2147483648
+            )
             and len(ksize) == 4
             and len(strides) >= 4
             and elements_of(min_input) == 1
             and elements_of(max_input) == 1
+            and (
+                _elements_of_input == 0
+                or product_of(ksize) <= max(_elements_of_input, 268435456)
+            )
         )
     except Exception:
         return False
@@ -278,7 +288,8 @@ def quantized_max_pool(
     Raises:
         OpError: the op refuses an argument. The call needs
             `elements(input) > 0 or most(shape(input)) < 2**31`, `len(ksize) == 4`,
-            `len(strides) >= 4`, `elements(min_input, max_input) == 1`.
+            `len(strides) >= 4`, `elements(min_input, max_input) == 1`, `elements(input)
+            == 0 or prod(ksize) <= max(elements(input), 2**28)`.
 
     Example:
         >>> image = tf.bitcast(np.array([[[[10], [20]]]], np.uint8), tf.quint8)

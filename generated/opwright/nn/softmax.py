@@ -13,11 +13,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
-    elements_of,
+    dtype_of,
     execute,
     graphs,
-    most_of,
     new,
+    product_of,
     sizes_of,
 )
 from typing_extensions import Never, TypeVar
@@ -67,7 +67,9 @@ class Softmax(TensorOp[T]):
     """
 
     OP_NAME = "Softmax"
-    REQUIRES = ("elements(logits) > 0 or most(shape(logits)) < 2**31",)
+    REQUIRES = (
+        'T != "float32" or prod(shape(logits)[-1:]) > 0 or prod(shape(logits)[:-1]) % 2**32 < 2**26',
+    )
     SHAPES = {
         "logits": "where((*x,), len(x) >= 1)",
         "softmax": "(*x,)",
@@ -113,8 +115,9 @@ class Softmax(TensorOp[T]):
             softmax: `T`, `*x`. Probabilities, which add up to 1 along the last axis.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `elements(logits) > 0 or most(shape(logits)) < 2**31`.
+            OpError: the op refuses an argument. The call needs `T != "float32" or
+                prod(shape(logits)[-1:]) > 0 or prod(shape(logits)[:-1]) % 2**32 <
+                2**26`.
 
         Example:
             >>> softmax([[1.0, 1.0, 2.0], [0.0, 0.0, -np.inf]]).numpy().round(3)
@@ -137,7 +140,11 @@ class Softmax(TensorOp[T]):
 def _holds(logits: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(logits) > 0 or most_of(sizes_of(logits)) < 2147483648
+        return (
+            dtype_of(logits) != "float32"
+            or product_of(sizes_of(logits)[-1:]) > 0
+            or product_of(sizes_of(logits)[:-1]) % 4294967296 < 67108864
+        )
     except Exception:
         return False
 
@@ -175,8 +182,8 @@ def softmax(
         softmax: `T`, `*x`. Probabilities, which add up to 1 along the last axis.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
-            `elements(logits) > 0 or most(shape(logits)) < 2**31`.
+        OpError: the op refuses an argument. The call needs `T != "float32" or
+            prod(shape(logits)[-1:]) > 0 or prod(shape(logits)[:-1]) % 2**32 < 2**26`.
 
     Example:
         >>> softmax([[1.0, 1.0, 2.0], [0.0, 0.0, -np.inf]]).numpy().round(3)

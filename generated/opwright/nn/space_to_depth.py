@@ -15,9 +15,11 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -67,6 +69,9 @@ class SpaceToDepth(TensorOp[T]):
     """
 
     OP_NAME = "SpaceToDepth"
+    REQUIRES = (
+        "elements(input) > 0 or shape(input)[0] % 2**32 * max(shape(input)[1] % 2**32 * max(shape(input)[2] % 2**32, 1), 1) < 2**31",
+    )
     SHAPES = {
         "input": "(n, block_size * h, block_size * w, c) if data_format == 'NHWC' else (n, c, block_size * h, block_size * w) if data_format == 'NCHW' else (n, c, block_size * h, block_size * w, 4)",
         "output": "(n, h, w, c * block_size * block_size) if data_format == 'NHWC' else (n, c * block_size * block_size, h, w) if data_format == 'NCHW' else (n, c * block_size * block_size, h, w, 4)",
@@ -149,7 +154,9 @@ class SpaceToDepth(TensorOp[T]):
                 channels.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(input) > 0 or
+                shape(input)[0] % 2**32 * max(shape(input)[1] % 2**32 *
+                max(shape(input)[2] % 2**32, 1), 1) < 2**31`.
 
         Example:
             >>> image = np.arange(8).reshape(1, 2, 4, 1)
@@ -162,7 +169,7 @@ class SpaceToDepth(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(input):
                 op.output = execute(
                     context[CURRENT],
                     "SpaceToDepth",
@@ -186,6 +193,25 @@ class SpaceToDepth(TensorOp[T]):
 
 DEFAULTS = SpaceToDepth.Options()
 MERGE = SpaceToDepth.Options.merge
+
+
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(input) > 0
+            or sizes_of(input)[0]
+            % 4294967296
+            * max(
+                sizes_of(input)[1]
+                % 4294967296
+                * max(sizes_of(input)[2] % 4294967296, 1),
+                1,
+            )
+            < 2147483648
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -229,7 +255,9 @@ def space_to_depth(
             c*block_size*block_size h w 4`. The images, smaller and with more channels.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(input) > 0 or
+            shape(input)[0] % 2**32 * max(shape(input)[1] % 2**32 * max(shape(input)[2]
+            % 2**32, 1), 1) < 2**31`.
 
     Example:
         >>> image = np.arange(8).reshape(1, 2, 4, 1)
@@ -241,7 +269,7 @@ def space_to_depth(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(input):
             _result = execute(
                 context[CURRENT],
                 "SpaceToDepth",

@@ -97,6 +97,7 @@ class RaggedTensorFromVariant(Op, Generic[Tsplits, Tvalues]):
     """
 
     OP_NAME = "RaggedTensorFromVariant"
+    REQUIRES = ("output_ragged_rank < 2**15",)
     SHAPES = {
         "encoded_ragged": "where((*x,), input_ragged_rank == -1 or len(x) == output_ragged_rank - input_ragged_rank)",
         "output_nested_splits": "(_,)",
@@ -184,7 +185,8 @@ class RaggedTensorFromVariant(Op, Generic[Tsplits, Tvalues]):
             output_dense_values: `Tvalues`, `...`. The values of all rows.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `output_ragged_rank < 2**15`.
 
         Example:
             >>> splits = np.int64([0, 2, 2, 5])
@@ -199,7 +201,7 @@ class RaggedTensorFromVariant(Op, Generic[Tsplits, Tvalues]):
         op: RaggedTensorFromVariant[Usplits, Uvalues] = new(RaggedTensorFromVariant)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(output_ragged_rank):
                 op.output_nested_splits, op.output_dense_values = execute(
                     context[CURRENT],
                     "RaggedTensorFromVariant",
@@ -228,6 +230,14 @@ class RaggedTensorFromVariant(Op, Generic[Tsplits, Tvalues]):
             },
             fast_path_error,
         )
+
+
+def _holds(output_ragged_rank: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return output_ragged_rank < 32768
+    except Exception:
+        return False
 
 
 @overload
@@ -300,7 +310,8 @@ def ragged_tensor_from_variant(
         output_dense_values: `Tvalues`, `...`. The values of all rows.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `output_ragged_rank < 2**15`.
 
     Example:
         >>> splits = np.int64([0, 2, 2, 5])
@@ -315,7 +326,7 @@ def ragged_tensor_from_variant(
     fast_path_error = None
     _result: RaggedTensorFromVariantOutputs[Usplits, Uvalues]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(output_ragged_rank):
             _result = RaggedTensorFromVariantOutputs._make(
                 execute(
                     context[CURRENT],

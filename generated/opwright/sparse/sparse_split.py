@@ -88,6 +88,7 @@ class SparseSplit(Op, Generic[T]):
     """
 
     OP_NAME = "SparseSplit"
+    REQUIRES = ("num_split < 2**20",)
     SHAPES = {
         "split_dim": "()",
         "indices": "(n, r)",
@@ -151,7 +152,7 @@ class SparseSplit(Op, Generic[T]):
                 its sizes.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `num_split < 2**20`.
 
         Example:
             >>> a = tf.sparse.from_dense([[1, 0, 2], [0, 3, 0]])
@@ -188,6 +189,7 @@ class SparseSplit(Op, Generic[T]):
                     and -9223372036854775808 <= shape <= 9223372036854775807
                     or fits(TInt64, shape)
                 )
+                and _holds(num_split)
             ):
                 op.output_indices, op.output_values, op.output_shape = execute(
                     context[CURRENT],
@@ -209,6 +211,14 @@ class SparseSplit(Op, Generic[T]):
             {"num_split": num_split},
             fast_path_error,
         )
+
+
+def _holds(num_split: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return num_split < 1048576
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -254,7 +264,7 @@ def sparse_split(
             sizes.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `num_split < 2**20`.
 
     Example:
         >>> a = tf.sparse.from_dense([[1, 0, 2], [0, 3, 0]])
@@ -291,6 +301,7 @@ def sparse_split(
                 and -9223372036854775808 <= shape <= 9223372036854775807
                 or fits(TInt64, shape)
             )
+            and _holds(num_split)
         ):
             _result = SparseSplitOutputs._make(
                 execute(

@@ -75,6 +75,7 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
     """
 
     OP_NAME = "ReadVariableXlaSplitND"
+    REQUIRES = ("N < 2**20",)
     SHAPES = {
         "resource": "where(of((), (*v,)), len(v) == len(num_splits))",
         "outputs": "(*dims(len(v)),)",
@@ -150,7 +151,7 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
                 row-major order.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `N < 2**20`.
 
         Example:
             >>> @tf.function(jit_compile=True)
@@ -163,7 +164,7 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(N):
                 op.outputs = execute(
                     context[CURRENT],
                     "ReadVariableXlaSplitND",
@@ -191,6 +192,14 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
 
 DEFAULTS = ReadVariableXlaSplitND.Options()
 MERGE = ReadVariableXlaSplitND.Options.merge
+
+
+def _holds(N: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return N < 1048576
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -233,7 +242,7 @@ def read_variable_xla_split_nd(
             order.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `N < 2**20`.
 
     Example:
         >>> @tf.function(jit_compile=True)
@@ -245,7 +254,7 @@ def read_variable_xla_split_nd(
     fast_path_error = None
     _result: list[Output[U]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(N):
             _result = execute(
                 context[CURRENT],
                 "ReadVariableXlaSplitND",

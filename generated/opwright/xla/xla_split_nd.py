@@ -67,6 +67,7 @@ class XlaSplitND(Op, Generic[T]):
     """
 
     OP_NAME = "XlaSplitND"
+    REQUIRES = ("N < 2**20",)
     SHAPES = {
         "input": "where((*x,), len(x) == len(num_splits))",
         "outputs": "(*dims(len(x)),)",
@@ -140,7 +141,7 @@ class XlaSplitND(Op, Generic[T]):
                 row-major order.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `N < 2**20`.
 
         Example:
             >>> @tf.function(jit_compile=True)
@@ -153,7 +154,7 @@ class XlaSplitND(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(N):
                 op.outputs = execute(
                     context[CURRENT],
                     "XlaSplitND",
@@ -179,6 +180,14 @@ class XlaSplitND(Op, Generic[T]):
 
 DEFAULTS = XlaSplitND.Options()
 MERGE = XlaSplitND.Options.merge
+
+
+def _holds(N: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return N < 1048576
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -218,7 +227,7 @@ def xla_split_nd(
             order.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `N < 2**20`.
 
     Example:
         >>> @tf.function(jit_compile=True)
@@ -230,7 +239,7 @@ def xla_split_nd(
     fast_path_error = None
     _result: list[Output[U]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(N):
             _result = execute(
                 context[CURRENT],
                 "XlaSplitND",
