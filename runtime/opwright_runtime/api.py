@@ -71,6 +71,7 @@ from opwright_runtime.types import (
 )
 
 if TYPE_CHECKING:
+    from opwright_runtime._binding.op import Op
     from opwright_runtime.checked_models import load_checked
     from opwright_runtime.rnn import (
         PackedParams,
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
     from opwright_runtime.tpu_check import TpuCheckError, check_tpu
 
 __all__ = [
+    "Op",
     "OpAttrError",
     "OpChangedError",
     "OpError",
@@ -159,6 +161,7 @@ __all__ = [
 lazy_names(
     __name__,
     {
+        "Op": "opwright_runtime._binding.op",
         "PackedParams": "opwright_runtime.rnn",
         "TpuCheckError": "opwright_runtime.tpu_check",
         "check_tpu": "opwright_runtime.tpu_check",

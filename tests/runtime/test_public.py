@@ -35,8 +35,8 @@ WEIGHTS = {
 
 #: The public names of `opwright` besides its packages of ops.
 OPWRIGHT = {
-    "Operand", "Output", "Scope", "TpuCheckError", "check_tpu", "checked", "for_tf",
-    "load_checked", "op_class", "op_names", "search", "typed",
+    "Op", "Operand", "Output", "Scope", "TpuCheckError", "check_tpu", "checked",
+    "for_tf", "load_checked", "op_class", "op_names", "search", "typed",
     *ERRORS, *DTYPES, *WEIGHTS,
 }
 #: Those of `opwright.tpu` besides its ops.

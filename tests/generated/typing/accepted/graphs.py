@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tensorflow as tf
-from typing_extensions import assert_type
+from typing_extensions import TypeVar, assert_type
 
-from opwright import Output, Scope, TFloat32, TResource, op_class, op_names
+from opwright import Op, Output, Scope, TFloat32, TResource, op_class, op_names
 from opwright.array import IdentityN
 from opwright.control_flow import NoOp, no_op
 from opwright.data import map_dataset
@@ -16,6 +16,23 @@ from opwright.train import (
     resource_accumulator_take_gradient,
 )
 from opwright.variables import assign, read_variable_op, var_handle_op
+
+AnyOp = TypeVar("AnyOp", bound=Op)
+
+
+def found(graph: tf.Graph, cls: type[AnyOp]) -> list[AnyOp]:
+    operations = graph.get_operations()
+    return [cls.from_operation(one) for one in operations if one.type == cls.OP_NAME]
+
+
+def ops_of_a_class() -> None:
+    with tf.Graph().as_default() as graph:
+        x = cast([[1.0]], TFloat32)
+        mat_mul(x, x, transpose_b=True)
+        assert_type(found(graph, MatMul), list[MatMul])
+        (op,) = found(graph, MatMul)
+        assert op.inputs.transpose_b
+        assert_type(op_class("MatMul"), type[Op])
 
 
 def inputs_of_an_op() -> None:
