@@ -1,5 +1,8 @@
 """Scopes: graphs, names, devices and control dependencies, in every mode."""
 
+import inspect
+from contextlib import nullcontext
+
 import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
@@ -57,6 +60,9 @@ def test_scope_assignment_raises():
     assert scope is Scope.current()
     with pytest.raises(TypeError, match=r"takes a tf\.Graph, not 'graph'"):
         Scope("graph")
+    with pytest.raises(TypeError, match=r"not nothing; Scope\.current\(\) is the"):
+        Scope()
+    assert str(inspect.signature(Scope)) == "(graph: 'tf.Graph') -> 'None'"
 
 
 def test_scope_names_are_those_of_operations():
@@ -175,6 +181,74 @@ def test_scope_with_name_that_graphs_refuse_raises_at_once():
         assert str(caught.value) == (
             "Scope.with_name: op_name must be letters, digits and characters of "
             r"_.\/>-, not 'c/ 1'"
+        )
+
+
+def test_scope_with_empty_name_raises_at_once():
+    with pytest.raises(OpInputError, match="op_name must be a name, not ''"):
+        Scope.current().with_name("")
+    with tf.Graph().as_default():
+        # As in TensorFlow.
+        assert add_v2(1, 2, name="").op.name == "AddV2"
+
+
+def test_op_name_of_another_type_is_named():
+    must = r"AddV2: name must be letters.*, not 3"
+    with tf.Graph().as_default(), pytest.raises(OpInputError, match=must):
+        add_v2(1, 2, name=3)
+
+
+@pytest.mark.parametrize("name", ["_x", "a b", "", 3])
+def test_sub_scope_name_that_graphs_refuse_is_named(name):
+    with tf.Graph().as_default():
+        with pytest.raises(OpInputError) as caught:
+            Scope.current().sub_scope(name)
+        assert str(caught.value).startswith("Scope.sub_scope: name must be ")
+        assert str(caught.value).endswith(f", not {name!r}")
+        inner = Scope.current().sub_scope("around").sub_scope("_x")
+        assert add(inner).op.name == "around/_x/AddV2"
+
+
+def test_sub_scope_name_that_only_its_place_refuses_is_named():
+    scope = Scope.current().sub_scope("_x")
+    with tf.Graph().as_default():
+        with pytest.raises(OpInputError, match=r"Scope\.sub_scope: name .*, not '_x/'"):
+            add(scope)
+        with tf.name_scope("around"):
+            assert add(scope).op.name == "around/_x/AddV2"
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_single_control_dependency_is_refused_with_remedy(mode):
+    with tf.Graph().as_default() if mode == "graph" else nullcontext():
+        op = add(Scope.current())
+        for control in (op, op.z, op_class("TopKV2").create(Scope.current(), [1.0], 1)):
+            with pytest.raises(
+                OpInputError, match=r"write \[\.\.\.\] around it"
+            ) as caught:
+                Scope.current().with_control_dependencies(control)
+            assert caught.value.argument == "controls"
+
+
+@pytest.mark.parametrize("controls", [["AddV2"], [3], "AddV2", 3, None])
+def test_control_dependencies_of_another_kind_are_refused(controls):
+    with pytest.raises(OpInputError) as caught:
+        Scope.current().with_control_dependencies(controls)
+    given = controls[0] if isinstance(controls, list) else controls
+    only = " only" if isinstance(controls, list) else ""
+    assert str(caught.value) == (
+        "Scope.with_control_dependencies: controls must be a list of operations, "
+        f"tensors and ops{only}, not {given!r}"
+    )
+
+
+def test_control_dependency_of_another_graph_is_refused():
+    other = add(Scope(tf.Graph()).with_name("other"))
+    for control in (other, other.op, other.z):
+        with pytest.raises(OpInputError) as caught:
+            add(Scope(tf.Graph()).with_control_dependencies([control]))
+        assert str(caught.value).startswith(
+            "Scope.with_control_dependencies: other is in another graph than the op "
         )
 
 

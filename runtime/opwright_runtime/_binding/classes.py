@@ -7,7 +7,7 @@ from opwright_runtime._binding.narrowing import (
     fit_together,
     fits,
 )
-from opwright_runtime._binding.op import Op, describe_missing_args, new
+from opwright_runtime._binding.op import Op, new
 from opwright_runtime._binding.options import OpOptions, default
 from opwright_runtime._binding.properties import (
     all_finite,
@@ -49,6 +49,7 @@ from opwright_runtime._binding.properties import (
     value_of,
 )
 from opwright_runtime._binding.scope import Scope
+from opwright_runtime._binding.signatures import describe_missing_args
 from opwright_runtime._binding.tensor_op import TensorOp
 from opwright_runtime._binding.view import OpInputs
 from opwright_runtime._internals import CURRENT, EAGER, execute, graphs

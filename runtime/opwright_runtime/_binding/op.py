@@ -12,13 +12,13 @@ import tensorflow as tf
 
 from opwright_runtime import errors, kernels
 from opwright_runtime._binding import compatibility, dispatch, op_info
-from opwright_runtime._binding.scope import HERE, Scope
-from opwright_runtime._binding.signatures import SourceSignature
+from opwright_runtime._binding.scope import HERE, Scope, named
+from opwright_runtime._binding.signatures import describe_missing_args
 from opwright_runtime._binding.view import OpInputs
 from opwright_runtime._internals import context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from typing_extensions import Self
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from opwright_runtime.runs_on import RunsOn
 
 NewOp = TypeVar("NewOp", bound="Op")
-F = TypeVar("F", bound="Callable[..., object]")
 
 
 class _OpDef:
@@ -223,7 +222,7 @@ class Op:
         fast_path_error: Exception | None,
     ) -> Any:
         """The result of the op's function, which is tensors and not an op."""
-        scope = HERE if name is None else HERE.with_name(name)
+        scope = HERE if name is None else named(name)
         operation, outputs = dispatch.make(
             cls._info(), scope, inputs, attrs, fast_path_error
         )
@@ -356,18 +355,6 @@ if TYPE_CHECKING:
 else:
     # A Python function that calls it would add 35 to 50 ns to every eager call.
     new = object.__new__
-
-
-def describe_missing_args(function: F) -> F:
-    """Makes `function` accept calls with too few arguments; returns it.
-
-    The op's own error then names the missing argument. `inspect.signature` still shows
-    the argument as required.
-    """
-    plain: Any = function
-    plain.__defaults__ = (errors.MISSING,) * plain.__code__.co_argcount
-    plain.__signature__ = SourceSignature.of(plain)
-    return function
 
 
 def _operation(op: Op) -> tf.Operation | None:

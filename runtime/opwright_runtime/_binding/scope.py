@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import tensorflow as tf
 
 from opwright_runtime import errors
-from opwright_runtime._internals import context, graphs, ops
+from opwright_runtime._binding.signatures import describe_missing_args
+from opwright_runtime._internals import (
+    CompositeTensor,
+    TensorType,
+    context,
+    graphs,
+    ops,
+)
 
 if TYPE_CHECKING:
     from opwright_runtime._binding.protocol import OpLike
@@ -64,7 +71,11 @@ class Scope:
 
     def __init__(self, graph: tf.Graph) -> None:
         if not isinstance(graph, tf.Graph):
-            raise TypeError(f"Scope takes a tf.Graph, not {graph!r}")
+            what = "nothing" if graph is errors.MISSING else errors.repr_short(graph)
+            raise TypeError(
+                f"Scope takes a tf.Graph, not {what}; Scope.current() is the scope of "
+                "the calling context"
+            )
         _fill(self, graph, None, "", (), (), False)
 
     @staticmethod
@@ -83,7 +94,16 @@ class Scope:
 
         In a bound scope, a prefix that exists is made unique, as in `tf.name_scope`:
         `name_1/`. Eager execution ignores prefixes.
+
+        Raises:
+            OpInputError: `name` is no name that TensorFlow accepts there.
         """
+        within = bool(self._prefix or self.graph is None or self.graph.get_name_scope())
+        _require_name("Scope.sub_scope", "name", name, within=within)
+        if not name:
+            raise errors.bad_argument(
+                errors.OpInputError, "Scope.sub_scope", "name", name, "a name"
+            )
         if self.graph is None:
             prefix = f"{self._prefix}{name}/"
         else:
@@ -99,8 +119,13 @@ class Scope:
         Eager execution ignores the name.
 
         Raises:
-            OpInputError: the scope is bound, and TensorFlow refuses the name.
+            OpInputError: the name is empty, or the scope is bound, and TensorFlow
+                refuses the name.
         """
+        if isinstance(op_name, str) and not op_name:
+            raise errors.bad_argument(
+                errors.OpInputError, "Scope.with_name", "op_name", op_name, "a name"
+            )
         if self.graph is not None:
             # Which name scope is before the name depends on where the op is made.
             _require_name("Scope.with_name", "op_name", op_name, within=True)
@@ -122,7 +147,11 @@ class Scope:
         """A scope whose ops run after `controls`: operations, tensors, ops.
 
         Eager execution ignores `controls`, because they have run already.
+
+        Raises:
+            OpInputError: `controls` is no list of these.
         """
+        controls = _controls(controls)
         return self._with(controls=(*self._controls, *controls))
 
     def with_checks(self) -> Scope:
@@ -161,12 +190,17 @@ class Scope:
             if graph is not None:
                 if self._prefix:
                     prefix = self._prefix
-                    around = graph.get_name_scope() if self.graph is None else ""
+                    around = ""
+                    if self.graph is None:
+                        around = graph.get_name_scope()
+                        of = "Scope.sub_scope"
+                        _require_name(of, "name", prefix, within=bool(around))
                     prefix = f"{around}/{prefix}" if around else prefix
                     stack.enter_context(graph.name_scope(prefix))
                 if self._controls:
                     found = (_operation(control) for control in self._controls)
                     operations = [one for one in found if one is not None]
+                    _require_reachable(operations, graph)
                     stack.enter_context(graph.control_dependencies(operations))
             for device in self._devices:
                 stack.enter_context(tf.device(device))
@@ -213,6 +247,9 @@ class Scope:
         return f"<Scope {', '.join(parts)}>"
 
 
+describe_missing_args(Scope.__init__)
+
+
 def _check_device(device: Any) -> None:
     kinds = (tf.DeviceSpec, tf.config.LogicalDevice)
     if device is None or isinstance(device, kinds) or callable(device):
@@ -234,6 +271,55 @@ def _check_device(device: Any) -> None:
     ) from cause
 
 
+def _controls(controls: Any) -> tuple[Control, ...]:
+    """Control dependencies in a tuple.
+
+    Raises:
+        OpInputError: it is one of them and no list, or has something else.
+    """
+    allowed = "a list of operations, tensors and ops"
+    remedy = "write [...] around it" if _is_control(controls) else ""
+    if not remedy and isinstance(controls, Iterable) and not isinstance(controls, str):
+        found: tuple[Control, ...] = (*controls,)
+        wrong = [one for one in found if one is not None and not _is_control(one)]
+        if not wrong:
+            return found
+        allowed, controls = f"{allowed} only", wrong[0]
+    raise errors.bad_argument(
+        errors.OpInputError,
+        "Scope.with_control_dependencies",
+        "controls",
+        controls,
+        allowed,
+        remedy=remedy,
+    )
+
+
+def _is_control(value: object) -> bool:
+    # A variable of a graph has a handle. An op of opwright has the method.
+    kinds = (tf.Operation, tf.Variable, TensorType, CompositeTensor)
+    return isinstance(value, kinds) or hasattr(value, "_as_graph_element")
+
+
+def _require_reachable(controls: Iterable[Any], graph: Any) -> None:
+    """Refuses control dependencies of another graph. A function captures its own."""
+    if graph.building_function:
+        return
+    for control in controls:
+        if getattr(control, "graph", graph) is not graph:
+            operation = getattr(control, "op", control)
+            name = operation.name
+            raise errors.make(
+                errors.OpInputError,
+                "Scope.with_control_dependencies",
+                f"Scope.with_control_dependencies: {name} is in another graph than the "
+                "op that has to wait for it; take an operation of the op's graph",
+                argument="controls",
+                given=control,
+                allowed="an operation of the op's graph",
+            )
+
+
 def check_name(scope: Scope, op: str, graph: Any) -> None:
     """Refuses a name that TensorFlow does not take for an op in this graph."""
     within = bool(scope._prefix or graph.get_name_scope())
@@ -241,8 +327,9 @@ def check_name(scope: Scope, op: str, graph: Any) -> None:
 
 
 def _require_name(op: str, argument: str, name: Any, *, within: bool) -> None:
-    """Refuses a `str` that is no name, within a name scope or outside of any."""
-    if isinstance(name, str) and not (_NAME if within else _FIRST_NAME).fullmatch(name):
+    """Refuses what is no name, within a name scope or outside of any."""
+    pattern = _NAME if within else _FIRST_NAME
+    if not isinstance(name, str) or not pattern.fullmatch(name):
         allowed = r"letters, digits and characters of _.\/>-"
         if not within:
             allowed += " that begin with a letter, a digit or a dot"
@@ -284,6 +371,11 @@ def _new(
 
 HERE = _new(None, None, "", (), ())
 """The eager scope. In graph mode its ops go to the graph of their inputs."""
+
+
+def named(op_name: str) -> Scope:
+    """The eager scope for a function with a `name`, which may be empty."""
+    return HERE._with(op_name=op_name)
 
 
 CHECKING: ContextVar[bool] = ContextVar("checking", default=False)

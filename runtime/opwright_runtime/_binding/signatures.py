@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import inspect
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from opwright_runtime import errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+F = TypeVar("F", bound="Callable[..., object]")
 
 # Generated functions have the parameters `*_surplus` and `**_unknown` to receive
 # arguments that they do not support, and raise an error that names these. The
@@ -43,6 +50,18 @@ class SourceSignature(inspect.Signature):
                 source.parameters.values(), return_annotation=source.return_annotation
             )
             return object.__getattribute__(self, name)
+
+
+def describe_missing_args(function: F) -> F:
+    """Makes `function` accept calls with too few arguments; returns it.
+
+    The op's own error then names the missing argument. `inspect.signature` still shows
+    the argument as required.
+    """
+    plain: Any = function
+    plain.__defaults__ = (errors.MISSING,) * plain.__code__.co_argcount
+    plain.__signature__ = SourceSignature.of(plain)
+    return function
 
 
 def _source_signature(function: FunctionType) -> inspect.Signature:
