@@ -339,6 +339,20 @@ def test_inputs_of_another_graph_are_refused():
     assert "y is an eager tensor, which a tf.Graph does not take" in str(caught.value)
 
 
+def test_tensor_of_graph_in_eager_mode_says_where_the_op_can_go():
+    x = add(Scope(tf.Graph())).z
+    with pytest.raises(OpInputError) as caught:
+        add_v2(x, X)
+    assert str(caught.value) == (
+        "AddV2: x is a tensor of a graph, AddV2:0, which eager mode cannot reach; to "
+        "add the op to that graph, call create of the class with Scope(graph)"
+    )
+    made = []
+    tf.function(lambda x: made.append(x), autograph=False)(X)
+    with pytest.raises(OpInputError, match="return it from the function that makes it"):
+        add_v2(X, made[0])
+
+
 def test_scope_of_finished_function_is_refused():
     scopes = []
 

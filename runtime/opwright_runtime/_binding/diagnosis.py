@@ -242,11 +242,13 @@ class _FailedCall:
                         allowed="a tensor of the graph, or a value",
                     )
             elif isinstance(value, tf.Tensor) and self._is_foreign(value.graph):
-                where = "eager mode" if self.graph is None else "this graph"
+                where, other, hint = "this graph", "another graph", ""
+                if self.graph is None:
+                    where, other, hint = "eager mode", "a graph", _into_graph(value)
                 return self._error(
                     errors.OpInputError,
-                    f"{operand.label} is a tensor of another graph, "
-                    f"{value.name}, which {where} cannot reach",
+                    f"{operand.label} is a tensor of {other}, {value.name}, which "
+                    f"{where} cannot reach{hint}",
                     argument=operand.label,
                     given=value,
                     allowed=f"a tensor of {where}, or a value",
@@ -531,6 +533,13 @@ def graph_only(info: OpInfo, cause: Exception | None = None) -> errors.OpError:
         allowed="a tf.Graph",
         cause=cause,
     )
+
+
+def _into_graph(tensor: Any) -> str:
+    """A hint that says how an op in eager mode gets to a tensor of a graph."""
+    if tensor.graph.building_function:
+        return "; return it from the function that makes it"
+    return "; to add the op to that graph, call create of the class with Scope(graph)"
 
 
 def _parts(value: Any) -> str:
