@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from opwright_runtime._binding import assertions
 from opwright_runtime._binding import attrs as attr_values
@@ -42,11 +43,14 @@ def load_checked(
         options: as `tf.saved_model.load` takes them.
 
     Raises:
-        OSError: the folder has no `saved_model.pb`.
+        OSError: the folder has no `saved_model.pb`, or none that can be read.
     """
     source = Path(path)
     model = SavedModel()
-    model.ParseFromString((source / _MODEL).read_bytes())
+    try:
+        model.ParseFromString((source / _MODEL).read_bytes())
+    except DecodeError as error:
+        raise OSError(f"{source / _MODEL} is no SavedModel: {error}") from None
     for meta_graph in model.meta_graphs:
         _add_checks(meta_graph.graph_def)
     folder = Path(tempfile.mkdtemp(prefix="opwright-"))
@@ -56,12 +60,22 @@ def load_checked(
                 (folder / entry.name).symlink_to(entry.resolve())
         (folder / _MODEL).write_bytes(model.SerializeToString())
         loaded: Any = tf.saved_model.load(str(folder), tags, options)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
+        _name_source(error, str(folder), str(source))
         raise
     # The loaded model refers to its assets in this folder.
     weakref.finalize(loaded, shutil.rmtree, folder, ignore_errors=True)
     return loaded
+
+
+def _name_source(error: BaseException, copy: str, source: str) -> None:
+    """Puts the folder of the model into an error, in place of that of the copy."""
+    error.args = tuple(
+        one.replace(copy, source) if isinstance(one, str) else one for one in error.args
+    )
+    if isinstance(error, tf.errors.OpError):
+        error._message = error.message.replace(copy, source)
 
 
 def _add_checks(graph: Any) -> None:

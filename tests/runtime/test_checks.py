@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -281,6 +282,21 @@ def test_load_checked_keeps_model_and_its_files(saved: Path) -> None:
 
 def test_load_checked_without_model_raises(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"saved_model\.pb"):
+        load_checked(tmp_path)
+
+
+def test_load_checked_of_other_bytes_raises(tmp_path: Path) -> None:
+    (tmp_path / "saved_model.pb").write_text("nonsense")
+    with pytest.raises(OSError, match=r"saved_model\.pb is no SavedModel"):
+        load_checked(tmp_path)
+
+
+def test_load_checked_error_names_folder_of_model(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"The SavedModel at {saved} has one"):
+        load_checked(saved, tags=["x"])
+    shutil.copytree(saved, tmp_path, dirs_exist_ok=True)
+    shutil.rmtree(tmp_path / "variables")
+    with pytest.raises(OSError, match=f"matching files for {tmp_path}/variables"):
         load_checked(tmp_path)
 
 
