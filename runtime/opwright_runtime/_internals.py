@@ -35,6 +35,7 @@ from tensorflow.python.eager.polymorphic_function import (
 from tensorflow.python.eager.polymorphic_function import (
     polymorphic_function as _polymorphic_function,
 )
+from tensorflow.python.framework import auto_control_deps_utils as _control_deps
 from tensorflow.python.framework import composite_tensor as _composite_tensor
 from tensorflow.python.framework import convert_to_constants as _constants
 from tensorflow.python.framework import function_def_to_graph as _function_defs
@@ -51,6 +52,7 @@ from tensorflow.python.ops import gen_tpu_ops as _gen_tpu_ops
 from tensorflow.python.ops import resource_variable_ops as _resource_variables
 from tensorflow.python.tpu import tpu_embedding_v2 as _tpu_embedding_v2
 from tensorflow.python.tpu import tpu_embedding_v2_utils as _tpu_embedding
+from tensorflow.python.tpu import tpu_embedding_v3 as _tpu_embedding_v3
 from tensorflow.python.tpu import tpu_replication as _tpu_replication
 from tensorflow.python.types import core as _types
 from tensorflow.python.util import nest as _nest
@@ -95,6 +97,12 @@ optimize_graph: Any = _grappler.OptimizeGraph
 in_xla_context: Any = _control_flow_util.GraphOrParentsInXlaContext
 embedding_optimizer: Any = _tpu_embedding._Optimizer
 tpu_embedding_class: Any = _tpu_embedding_v2.TPUEmbedding
+sparse_core_embedding: Any = _tpu_embedding_v3
+"""The module of TPUEmbeddingV2."""
+sparse_core_embedding_class: Any = _tpu_embedding_v3.TPUEmbeddingV2
+sharded_variable_class: Any = _tpu_embedding_v3.TPUEmbeddingShardedVariable
+register_read_only_op: Any = _control_deps.register_read_only_resource_op
+"""Lets functions run ops of a type at the same time, if they only read a resource."""
 TensorType: Any = _types.Tensor
 resource_variable: Any = _resource_variables.BaseResourceVariable
 handle_data: Any = _resource_variables.get_eager_safe_handle_data

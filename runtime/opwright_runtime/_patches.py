@@ -19,6 +19,8 @@ from opwright_runtime._internals import (
     autograph_config,
     branch_or_loop_graph,
     pywrap_tfe,
+    sharded_variable_class,
+    sparse_core_embedding_class,
     tpu_embedding_class,
 )
 
@@ -49,6 +51,8 @@ class Versions:
 #: The versions with which the replaced methods are tested. The replacements pass on
 #: arguments, which may be others in a later version.
 TESTED = Versions((2, 18), (2, 21))
+#: The version whose TPUEmbeddingV2 has the attributes that opwright uses.
+SPARSE_CORES = Versions((2, 21), (2, 21))
 #: All versions from 2.18 on, for attributes that have not changed since. A patch for
 #: these checks that the attribute exists.
 STABLE = Versions((2, 18))
@@ -92,6 +96,27 @@ def wrap_tpu_embedding(
     for method in methods:
         make = functools.partial(wrapped, method=method)
         _replace(tpu_embedding_class, method.__name__, make)
+
+
+def wrap_sparse_core_embedding(
+    methods: Iterable[Function],
+    of_variables: Iterable[Function],
+    wrapped: Callable[..., Function],
+) -> None:
+    """Replaces methods of TPUEmbeddingV2 and of its variables, once.
+
+    Each is replaced by `wrapped(original, method=method)`.
+
+    Raises:
+        RuntimeError: TensorFlow is not of `SPARSE_CORES`.
+    """
+    for owner, of_owner in (
+        (sparse_core_embedding_class, methods),
+        (sharded_variable_class, of_variables),
+    ):
+        for method in of_owner:
+            make = functools.partial(wrapped, method=method)
+            _replace(owner, method.__name__, make, SPARSE_CORES)
 
 
 def wrap_if_present(

@@ -36,6 +36,11 @@ def jit_compile_error(what: str) -> NotImplementedError:
     )
 
 
+def is_embedding_op(text: str) -> bool:
+    """Whether a text names an op of TPU embeddings or of SparseCores."""
+    return "TPUEmbedding" in text or "SparseCore" in text
+
+
 class Run(tpu_replication.TPUReplicateContext):  # type: ignore[misc]
     """The control flow context in which `strategy.run` traces ops.
 
@@ -59,7 +64,7 @@ class Run(tpu_replication.TPUReplicateContext):  # type: ignore[misc]
         self._outside_compilation_counter = 0
 
     def AddOp(self, op: tf.Operation) -> None:
-        if self._in_xla and "TPUEmbedding" in op.type:
+        if self._in_xla and is_embedding_op(op.type):
             raise jit_compile_error(op.type)
         outer = self.outer_context
         op._set_control_flow_context(outer)
@@ -93,6 +98,15 @@ class Run(tpu_replication.TPUReplicateContext):  # type: ignore[misc]
         """Does nothing: no part is compiled, so none is outside compilation."""
 
     def _ExitOutsideCompilationScope(self) -> None: ...
+
+    def get_replicated_var_handle(
+        self, name: str, handle_id: str, values: Sequence[tf.Variable], *_: object
+    ) -> tf.Tensor:
+        """The handle of this replica's part of a variable of TPUEmbeddingV2."""
+        if len(values) == 1:
+            return values[0].handle
+        replica = tf.distribute.get_replica_context()
+        return values[int(replica.replica_id_in_sync_group)].handle
 
     @property
     def grad_state(self) -> object:

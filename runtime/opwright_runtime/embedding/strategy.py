@@ -20,14 +20,17 @@ from opwright_runtime.embedding.hosts import (
     forget_hosts,
     meet,
 )
-from opwright_runtime.embedding.run_context import jit_compile_error
+from opwright_runtime.embedding.run_context import is_embedding_op, jit_compile_error
+from opwright_runtime.embedding.sparse_core_embedding import (
+    adapt_sparse_core_embedding,
+)
 from opwright_runtime.embedding.steps import (
     drop_batches_of_failed_step,
     embedding_step,
     in_embedding_step,
 )
 from opwright_runtime.embedding.tpu_embedding import adapt_tpu_embedding
-from opwright_runtime.embedding.tpu_system import OneCore
+from opwright_runtime.embedding.tpu_system import HardwareFeature, OneCore
 
 
 class SoftwareTPUStrategy(tpu_strategy.TPUStrategyV2):  # type: ignore[misc]
@@ -109,7 +112,7 @@ class SoftwareTPUStrategy(tpu_strategy.TPUStrategyV2):  # type: ignore[misc]
             # Either XLA found one of opwright's ops, or TensorFlow found an enqueue op
             # in a function. Keras 2 compiles a training step to such a function.
             said = str(error)
-            in_xla = "XLA_CPU_JIT" in said and "TPUEmbedding" in said
+            in_xla = "XLA_CPU_JIT" in said and is_embedding_op(said)
             within = getattr(fn, "_jit_compile", False) and "TPUReplicate" in said
             if in_xla or within:
                 raise jit_compile_error("a step with TPU embeddings") from error
@@ -177,6 +180,34 @@ def _need_one_gpu(cores: int, resolver: Resolver | None) -> None:
         )
 
 
+def _sparse_cores(
+    feature: object, count: object, device: str, resolver: Resolver | None
+) -> int | None:
+    """The SparseCores of a chip; None without any. Refuses what does not fit them."""
+    if feature not in ("v1", "v2"):
+        raise ValueError(
+            f"software_strategy: embedding_feature must be 'v1', for TPUEmbedding, or "
+            f"'v2', for TPUEmbeddingV2, not {feature!r}"
+        )
+    if feature == "v1":
+        return None
+    if count not in (1, 2, 4) or isinstance(count, bool):
+        raise ValueError(
+            "software_strategy: sparse_cores_per_chip must be 1, 2 (as a v6e has) or 4 "
+            f"(as a v5p has), not {count!r}"
+        )
+    for argument, refused in (
+        ("device='/gpu:0'", device != "/cpu:0"),
+        ("resolver", resolver is not None),
+    ):
+        if refused:
+            raise ValueError(
+                "software_strategy: SparseCores run on the CPU of one host; leave "
+                f"{argument} away, or embedding_feature"
+            )
+    return int(count)
+
+
 def software_strategy(
     resolver: Resolver | None = None,
     *,
@@ -184,6 +215,8 @@ def software_strategy(
     cores: int = 1,
     strict: bool = True,
     timeout: float = 60.0,
+    embedding_feature: str = "v1",
+    sparse_cores_per_chip: int = 4,
 ) -> SoftwareTPUStrategy:
     """A strategy under which `tf.tpu.experimental.embedding.TPUEmbedding` runs here.
 
@@ -217,17 +250,25 @@ def software_strategy(
             sparse ids is refused when it is distributed.
         timeout: after how many seconds a host that does not answer counts as failed.
             The steps of all other hosts then end with an error that names it.
+        embedding_feature: "v2" is a TPU with SparseCores, on which
+            `tf.tpu.experimental.embedding.TPUEmbeddingV2` runs:
+            docs/how-to/embedding_v2.md. Libraries choose the class by it.
+        sparse_cores_per_chip: the SparseCores of each core with "v2": 4 as a v5p has,
+            or 2 as a v6e has. It decides how tables are sharded.
 
     Raises:
         NativeLibraryError: the native kernels are not built.
         ValueError: `cores` is not an int of at least 1, or is not 1 with a cluster or a
             GPU; the resolver does not have this process's task; `device` is neither
-            "/cpu:0" nor "/gpu:0", or is a GPU with a cluster.
+            "/cpu:0" nor "/gpu:0", or is a GPU with a cluster; `embedding_feature` or
+            `sparse_cores_per_chip` is none of the values above, or there are
+            SparseCores and a cluster or a GPU.
         RuntimeError: a strategy for a cluster comes after the program's first op;
             TensorFlow runs with fewer logical CPU devices than `cores`; soft device
             placement is off; a graph is being built; the device is the CPU, and a GPU
             is visible to a library with kernels for GPUs; or the device is a GPU, and
-            TensorFlow sees none, or several, or the library has no kernels.
+            TensorFlow sees none, or several, or the library has no kernels; or there
+            are SparseCores, and TensorFlow is older than 2.21.
     """
     if not isinstance(cores, int) or isinstance(cores, bool) or cores < 1:
         raise ValueError(
@@ -248,6 +289,9 @@ def software_strategy(
             "the GPU that TensorFlow is left with by tf.config.set_visible_devices is "
             "'/gpu:0', whichever it is"
         )
+    sparse_cores = _sparse_cores(
+        embedding_feature, sparse_cores_per_chip, device, resolver
+    )
     native.load()
     if not tf.executing_eagerly():
         raise RuntimeError("software_strategy: call it eagerly, not in a graph")
@@ -272,6 +316,9 @@ def software_strategy(
         tf.raw_ops.ShutdownDistributedTPU()
         tf.raw_ops.ConfigureDistributedTPU()
     adapt_tpu_embedding()
+    if sparse_cores is not None:
+        adapt_sparse_core_embedding()
+        strategy.extended.tpu_hardware_feature = HardwareFeature(sparse_cores)
     if resolver is not None:
         meet(strategy)
     return strategy

@@ -149,7 +149,7 @@ def _raise_error_for_incorrect_control_flow_context(
     """Whether `enqueue` is called for one replica. Otherwise it is for all cores."""
     run = enclosing_run()
     in_run: bool = original() if run is None or run.strict else True
-    return in_run and not _replicas_meet(self)
+    return in_run and not replicas_meet(self)
 
 
 def _raise_error_for_non_direct_inputs(
@@ -176,7 +176,7 @@ def enqueue(
             "run_eagerly=True away from Keras's compile()."
         )
     run = enclosing_run()
-    in_run = run is not None and not _replicas_meet(self)
+    in_run = run is not None and not replicas_meet(self)
     if in_run and device is not None:
         raise bad_argument(
             OpInputError,
@@ -185,10 +185,7 @@ def enqueue(
             device,
             "left away in strategy.run, where each replica enqueues for its own core",
         )
-    for where, ids in _of_a_replica(self, "features", features, in_run):
-        _check_ids(where, ids)
-    if weights is not None:
-        _of_a_replica(self, "weights", weights, in_run)
+    check_batch(self, features, weights, in_run)
     if run is not None and not in_run:
         self._raise_error_for_non_direct_inputs(features)
     original(features, weights, training, name, device)
@@ -243,7 +240,15 @@ def _need_batch(self: TPUEmbedding) -> None:
         time.sleep(0.001)
 
 
-def _replicas_meet(self: TPUEmbedding) -> bool:
+def check_batch(self: TPUEmbedding, features: Any, weights: Any, in_run: bool) -> None:
+    """Refuses features that are not those of the configuration, or are no ids."""
+    for where, ids in _of_a_replica(self, "features", features, in_run):
+        _check_ids(where, ids)
+    if weights is not None:
+        _of_a_replica(self, "weights", weights, in_run)
+
+
+def replicas_meet(self: TPUEmbedding) -> bool:
     """Whether the current code runs once for several cores, as in `merge_call`."""
     extended = self._strategy.extended
     return extended.num_replicas_per_host > 1 and (
@@ -259,7 +264,7 @@ def _need_replica(self: TPUEmbedding, method: str, name: str | None) -> None:
     pass a name. Keras also calls these layers outside a core's program, to infer the
     shapes of outputs.
     """
-    if name is None and _replicas_meet(self):
+    if name is None and replicas_meet(self):
         raise RuntimeError(
             f"TPUEmbedding.{method} is for one core, and the strategy has "
             f"{self._strategy.extended.num_replicas_per_host}. Call it in the function "

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
 import tensorflow as tf
 
 from opwright_runtime._internals import one_device, tpu_strategy
@@ -14,19 +16,33 @@ from opwright_runtime.embedding.run_context import run_context
 Options: TypeAlias = tf.distribute.InputOptions | None
 
 
-class _HardwareFeature:
-    """The hardware feature by which libraries choose TPUEmbedding or TPUEmbeddingV2."""
+_Feature = tf.tpu.experimental.HardwareFeature.EmbeddingFeature
 
-    embedding_feature = tf.tpu.experimental.HardwareFeature.EmbeddingFeature.V1
+
+@dataclass(frozen=True)
+class HardwareFeature:
+    """The hardware feature by which libraries choose TPUEmbedding or TPUEmbeddingV2.
+
+    Attributes:
+        sparse_cores: the SparseCores of a chip; None: TPUs without SparseCores.
+    """
+
+    sparse_cores: int | None = None
+
+    @property
+    def embedding_feature(self) -> Any:
+        return _Feature.V1 if self.sparse_cores is None else _Feature.V2
 
     @property
     def num_embedding_devices_per_chip(self) -> int:
-        raise NotImplementedError(
-            "software_strategy is a TPU without SparseCores, which TPUEmbeddingV2 is "
-            "for: make a tf.tpu.experimental.embedding.TPUEmbedding with the same "
-            "features and optimizer. The SparseCore ops run through their classes in "
-            "opwright.tpu, and opwright.tpu.table shows a table as it is."
-        )
+        if self.sparse_cores is None:
+            raise NotImplementedError(
+                "this software_strategy is a TPU without SparseCores, which "
+                "TPUEmbeddingV2 is for: make it with embedding_feature='v2'; or make a "
+                "tf.tpu.experimental.embedding.TPUEmbedding with the same features and "
+                "optimizer"
+            )
+        return self.sparse_cores
 
 
 def core_names(cores: int) -> tuple[str, ...]:
@@ -45,10 +61,19 @@ class TPUSystem:
 
     num_hosts = 1
     steps_per_run = 1  # The steps of a loop within the TPU. tf_keras reads it.
-    tpu_hardware_feature = _HardwareFeature()
+    tpu_hardware_feature = HardwareFeature()
     _device_assignment = None
     _tpu_cluster_resolver = None
     _strict: bool
+
+    @property
+    def num_replicas_per_host(self) -> int:
+        return 1
+
+    @property
+    def _tpu_devices(self) -> Any:
+        """The names of the cores, [replicas, cores of a replica]."""
+        return np.array(core_names(self.num_replicas_per_host)).reshape(-1, 1)
 
     def call_for_each_replica(
         self,
@@ -107,7 +132,6 @@ class TPUSystem:
 class OneCore(TPUSystem, one_device.OneDeviceExtended):  # type: ignore[misc]
     """A strategy's extension for one device. Variables and layers are plain ones."""
 
-    num_replicas_per_host = 1
     worker_devices = core_names(1)
 
     def __init__(

@@ -1,0 +1,420 @@
+"""Changes of TensorFlow's class TPUEmbeddingV2 under opwright's strategies.
+
+TensorFlow's class reads and assigns whole tables in each step, because on a TPU they
+are on the device and XLA updates them in place. Here, one op for each lookup and one op
+for all updates take the variables themselves. Preprocessing is TensorFlow's own.
+
+All shards of a table are variables on the first CPU device, whatever the number of
+cores, so that a core's lookup can read the rows of the others.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import tensorflow as tf
+
+from opwright_runtime import native
+from opwright_runtime._internals import (
+    nest,
+    register_read_only_op,
+    sparse_core_embedding,
+)
+from opwright_runtime._patches import wrap_sparse_core_embedding
+from opwright_runtime.embedding.feature_checks import check_features
+from opwright_runtime.embedding.keras_layers import adapt_layers
+from opwright_runtime.embedding.run_context import enclosing_run
+from opwright_runtime.embedding.tpu_embedding import check_batch, replicas_meet
+from opwright_runtime.embedding.tpu_system import TPUSystem
+from opwright_runtime.errors import OpAttrError, bad_argument
+
+TPUEmbeddingV2: TypeAlias = Any
+Method: TypeAlias = Callable[..., Any]
+_optimizers = tf.tpu.experimental.embedding
+
+_LOOKUP = "OpwrightSparseCoreLookup"
+# Variables are on this device, and so are the ops that take their handles.
+_DEVICE = "/cpu:0"
+
+
+class _Rule(NamedTuple):
+    """How the update op and TPUEmbeddingV2 call an optimizer, its slots and numbers.
+
+    Attributes:
+        field: the optimizer's field in OptimizationParameters.
+        slots: the names of its variables.
+        numbers: its attributes, in the order of the op's hyperparameters; "" is unused.
+    """
+
+    field: str
+    slots: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
+
+
+_RULES = {
+    _optimizers.SGD: _Rule("stochastic_gradient_descent"),
+    _optimizers.Adagrad: _Rule("adagrad", ("accumulators",)),
+    _optimizers.AdagradMomentum: _Rule(
+        "adagrad_momentum",
+        ("accumulators", "momenta"),
+        ("momentum", "use_nesterov", "exponent", "beta2", "epsilon"),
+    ),
+    _optimizers.Adam: _Rule(
+        "adam",
+        ("momenta", "velocities"),
+        ("beta_1", "beta_2", "epsilon", "", "sum_inside_sqrt"),
+    ),
+    _optimizers.FTRL: _Rule(
+        "ftrl",
+        ("accumulators", "linears"),
+        (
+            "l1_regularization_strength",
+            "l2_regularization_strength",
+            "learning_rate_power",
+            "beta",
+            "multiply_linear_by_learning_rate",
+        ),
+    ),
+}
+_NUMBERS = 6  # The op has so many for each table.
+# Arguments of optimizers that TensorFlow does not pass to the ops of SparseCores.
+_IGNORED = (
+    "clip_weight_min",
+    "clip_weight_max",
+    "clip_gradient_min",
+    "clip_gradient_max",
+)
+
+
+def adapt_sparse_core_embedding() -> None:
+    """Wraps the methods of TPUEmbeddingV2, for objects under opwright's strategies."""
+    methods = (
+        __init__,
+        _raise_error_for_incorrect_control_flow_context,
+        enqueue,
+        dequeue,
+        apply_gradients,
+    )
+    wrap_sparse_core_embedding(methods, (assign_on_device, read_from_device), _wrapped)
+    register_read_only_op(_LOOKUP)
+
+
+def _wrapped(original: Method, method: Method) -> Method:
+    @functools.wraps(original)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        # Variables call their strategy _distribute_strategy. During `__init__` the
+        # object has neither.
+        known = vars(self)
+        strategy = known.get("_strategy") or known.get("_distribute_strategy")
+        strategy = strategy or tf.distribute.get_strategy()
+        if isinstance(strategy.extended, TPUSystem):
+            return method(self, functools.partial(original, self), *args, **kwargs)
+        return original(self, *args, **kwargs)
+
+    return call
+
+
+# Each of these functions replaces the method of TPUEmbeddingV2 of the same name.
+# `original` is TensorFlow's method.
+
+
+def __init__(  # noqa: N807
+    self: TPUEmbeddingV2,
+    original: Method,
+    feature_config: Any,
+    optimizer: Any = None,
+    *args: Any,
+    **kwargs: Any,
+) -> None:
+    check_features(feature_config, optimizer)
+    extended = tf.distribute.get_strategy().extended
+    sparse_cores = extended.tpu_hardware_feature.num_embedding_devices_per_chip
+    for path, feature in nest.flatten_with_joined_string_paths(feature_config):
+        _check_feature(path, feature, optimizer, sparse_cores)
+    adapt_layers()
+    original(feature_config, optimizer, *args, **kwargs)
+
+
+def _raise_error_for_incorrect_control_flow_context(
+    self: TPUEmbeddingV2, original: Method
+) -> bool:
+    """Whether `enqueue` is called for one replica."""
+    run = enclosing_run()
+    in_run: bool = original() if run is None or run.strict else True
+    return in_run and not replicas_meet(self)
+
+
+def enqueue(
+    self: TPUEmbeddingV2,
+    original: Method,
+    features: Any,
+    weights: Any = None,
+    device: str | None = None,
+) -> Any:
+    check_batch(self, features, weights, in_run=True)
+    return original(_checked_ids(self, features), weights, device)
+
+
+def _checked_ids(self: TPUEmbeddingV2, features: Any) -> Any:
+    """The features with ids of int32, which are rows of their tables when the op runs.
+
+    TensorFlow casts ids to int32, and looks up what is left. In a stack of tables, an
+    id beyond its table is a row of the next one.
+    """
+    checked = []
+    for (path, feature), ids in zip(
+        self._flat_features, nest.flatten(features), strict=True
+    ):
+        table = feature.table
+        padding = self._table_to_padding_rows[table.name]
+        values = ids
+        if isinstance(ids, tf.RaggedTensor):
+            values = ids.flat_values
+        elif isinstance(ids, tf.SparseTensor):
+            values = ids.values
+        if values.dtype not in (tf.int32, tf.int64):
+            values = tf.cast(values, tf.int64)
+        rows = native.ops().opwright_sparse_core_ids(
+            values,
+            table_rows=table.vocabulary_size - padding,
+            feature=f"features at {path!r}" if path else "features",
+            table=table.name,
+        )
+        if isinstance(ids, tf.SparseTensor):
+            checked.append(tf.SparseTensor(ids.indices, rows, ids.dense_shape))
+        elif isinstance(ids, tf.RaggedTensor):
+            checked.append(ids.with_flat_values(rows))
+        else:
+            checked.append(rows)
+    return nest.pack_sequence_as(features, checked)
+
+
+def dequeue(self: TPUEmbeddingV2, original: Method, partitioned_tensors: Any) -> Any:
+    del original
+    with _Pipelining(self, "forward"):
+        batches = self._copy_tensors_to_device(partitioned_tensors)
+        found = {
+            name: _lookup(self, name, batches[name])
+            for name in self._stacked_table_to_tables
+        }
+    return self._unstack_activations(found), batches
+
+
+def apply_gradients(
+    self: TPUEmbeddingV2, original: Method, gradients: Any, preserved_outputs: Any
+) -> None:
+    if not self._built:
+        original(gradients, preserved_outputs)
+        return
+    if replicas_meet(self):
+        raise RuntimeError(
+            "TPUEmbeddingV2.apply_gradients is for one core, and the strategy has "
+            f"{_devices(self)}. Call it in the function that strategy.run calls, and "
+            "not within merge_call there: each replica calls it for its own core."
+        )
+    nest.assert_same_structure(self._feature_config, gradients)
+    stacked = self._stack_gradients(gradients)
+    names = list(self._stacked_table_to_tables)
+    rates = [_rate(_optimizer(self, name).learning_rate) for name in names]
+    # In the order of the op's inputs.
+    batches = [
+        [_csr(preserved_outputs[name])[i] for name in names] for i in range(5)
+    ] + [[stacked[name] for name in names]]
+    with _Pipelining(self, "backward"):
+        if _devices(self) == 1:
+            _update(self, [[[one] for one in column] for column in batches], rates)
+            return
+        # A step's gradients update the tables once, those of all cores together.
+        tf.distribute.get_replica_context().merge_call(
+            functools.partial(_update_of_all, self), args=(batches, rates)
+        )
+
+
+# Each of these functions replaces the method of TPUEmbeddingShardedVariable of the same
+# name. TensorFlow's methods need a variable that has a part on each device.
+
+
+def assign_on_device(
+    self: Any, original: Method, device: str, value: tf.Tensor
+) -> None:
+    del original
+    _part(self, device).assign(value)
+
+
+def read_from_device(self: Any, original: Method, device: str) -> tf.Tensor:
+    del original
+    return _part(self, device).read_value()
+
+
+def _part(variable: Any, device: str) -> tf.Variable:
+    """The part of a variable that a core has."""
+    cores = variable.distribute_strategy.extended._tpu_devices.flatten().tolist()
+    if device not in cores:
+        raise ValueError(
+            f"{variable.name}: no part of it is on {device!r}; the parts are on "
+            f"{', '.join(cores)}"
+        )
+    part: tf.Variable = variable.values[cores.index(device)]
+    return part
+
+
+def _check_feature(path: str, feature: Any, optimizer: Any, sparse_cores: int) -> None:
+    where = f"feature_config at {path!r}" if path else "feature_config"
+    used = feature.table.optimizer or optimizer
+    if type(used) not in _RULES:
+        allowed = ", ".join(one.__name__ for one in _RULES)
+        raise bad_argument(
+            OpAttrError,
+            "TPUEmbeddingV2",
+            f"optimizer of table {feature.table.name!r}",
+            used,
+            f"one of {allowed}, for which SparseCores have updates",
+        )
+    if not feature.output_shape.is_fully_defined():
+        raise bad_argument(
+            OpAttrError,
+            "TPUEmbeddingV2",
+            f"output_shape of {where}",
+            feature.output_shape,
+            "fully defined: FeatureConfig(table, output_shape=[batch]), with the "
+            "number of samples of one core's batch",
+        )
+    samples = feature.output_shape.num_elements()
+    if samples % sparse_cores:
+        raise bad_argument(
+            OpAttrError,
+            "TPUEmbeddingV2",
+            f"output_shape of {where}",
+            feature.output_shape,
+            f"a multiple of {sparse_cores} samples, which a core's SparseCores share",
+        )
+    ignored = [name for name in _IGNORED if getattr(used, name, None) is not None]
+    ignored += [
+        f"{name}=False"
+        for name in ("use_gradient_accumulation", "lazy_adam")
+        if getattr(used, name, True) is False
+    ]
+    if ignored:
+        warnings.warn(
+            f"TPUEmbeddingV2: TensorFlow leaves {', '.join(ignored)} of the optimizer "
+            f"of table {feature.table.name!r} away from updates of SparseCores, on a "
+            "TPU as here",
+            stacklevel=5,
+        )
+
+
+class _Pipelining:
+    """TensorFlow's context that marks the ops of a pass.
+
+    TensorFlow does not leave it if an exception is raised.
+    """
+
+    def __init__(self, embedding: TPUEmbeddingV2, mode: str) -> None:
+        self._context = sparse_core_embedding.EmbeddingPipeliningContext(
+            mode, embedding._pipelining
+        )
+
+    def __enter__(self) -> None:
+        self._context.Enter()
+
+    def __exit__(self, *_: object) -> None:
+        self._context.Exit()
+
+
+def _csr(batch: Any) -> tuple[tf.Tensor, ...]:
+    return (
+        batch.row_pointers,
+        batch.sorted_sample_ids,
+        batch.sorted_token_ids,
+        batch.sorted_gains,
+        batch.num_minibatches_per_physical_sparse_core,
+    )
+
+
+def _lookup(self: TPUEmbeddingV2, name: str, batch: Any) -> tf.Tensor:
+    quantization = self._quantization_configs[name]
+    table = self.variables[name]["parameters"]
+    with tf.device(_DEVICE):
+        return native.ops().opwright_sparse_core_lookup(
+            *_csr(batch),
+            [part.handle for part in table.values],
+            input_size=self._table_to_sample_count[name],
+            quantization_config_low=quantization.lower if quantization else 0.0,
+            quantization_config_high=quantization.upper if quantization else 0.0,
+            quantization_config_num_buckets=(
+                quantization.num_buckets if quantization else 0
+            ),
+            max_ids_per_sparse_core=self._table_to_max_ids_per_sparse_core[name],
+            max_unique_ids_per_sparse_core=(
+                self._table_to_max_unique_ids_per_sparse_core[name]
+            ),
+            num_sparsecores_per_device=self._num_sc_per_chip,
+        )
+
+
+def _update_of_all(
+    self: TPUEmbeddingV2,
+    strategy: tf.distribute.Strategy,
+    batches: Sequence[Sequence[Any]],
+    rates: Sequence[Any],
+) -> None:
+    of_cores = strategy.experimental_local_results
+    _update(
+        self,
+        [[list(of_cores(one)) for one in column] for column in batches],
+        [of_cores(rate)[0] for rate in rates],
+    )
+
+
+def _update(
+    self: TPUEmbeddingV2,
+    batches: Sequence[Sequence[list[tf.Tensor]]],
+    rates: Sequence[tf.Tensor],
+) -> None:
+    """Updates all tables. Each input of the op is by table, and then by core."""
+    names = list(self._stacked_table_to_tables)
+    rules = [_RULES[type(_optimizer(self, name))] for name in names]
+    variables = [
+        part.handle
+        for name, rule in zip(names, rules, strict=True)
+        for slot in ("parameters", *rule.slots)
+        for part in self.variables[name][slot].values
+    ]
+    with tf.device(_DEVICE):
+        native.ops().opwright_sparse_core_update(
+            *([one for table in column for one in table] for column in batches),
+            rates,
+            variables,
+            table_names=names,
+            optimizers=[rule.field for rule in rules],
+            hyperparameters=[
+                number for name in names for number in _numbers(_optimizer(self, name))
+            ],
+            max_ids=[self._table_to_max_ids_per_sparse_core[name] for name in names],
+            max_unique_ids=[
+                self._table_to_max_unique_ids_per_sparse_core[name] for name in names
+            ],
+            num_sparsecores_per_device=self._num_sc_per_chip,
+        )
+
+
+def _numbers(optimizer: Any) -> list[float]:
+    names = _RULES[type(optimizer)].numbers
+    numbers = [float(getattr(optimizer, name)) if name else 0.0 for name in names]
+    return numbers + [0.0] * (_NUMBERS - len(numbers))
+
+
+def _optimizer(self: TPUEmbeddingV2, name: str) -> Any:
+    return self._stacked_table_to_tables[name][0].optimizer
+
+
+def _rate(rate: Any) -> tf.Tensor:
+    return tf.cast(rate() if callable(rate) else rate, tf.float32)
+
+
+def _devices(self: TPUEmbeddingV2) -> int:
+    count: int = self._strategy.extended.num_replicas_per_host
+    return count

@@ -1,0 +1,254 @@
+"""TPUEmbeddingV2 under software_strategy(embedding_feature="v2").
+
+The programs on several cores are in tests/embedding/support/sparse_cores.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from opwright import OpAttrError, OpInputError, tpu
+from support.processes import run_program
+
+embedding = tf.tpu.experimental.embedding
+BATCH, ROWS, WIDTH = 8, 32, 6
+IDS = [[1, 2], [], [3], [4, 4, 5], [6], [], [7, 31], [0]]
+
+if tf.__version__ < "2.21":
+    pytest.skip("TPUEmbeddingV2 runs with TensorFlow 2.21", allow_module_level=True)
+
+
+@pytest.mark.rotating
+@pytest.mark.parametrize(
+    "optimizer", ["sgd", "adagrad", "adagrad_momentum", "adam", "ftrl"]
+)
+def test_tpu_embedding_v2_drawn_models_match_v1_and_reference(optimizer: str) -> None:
+    done = run_program(
+        "embedding.support.sparse_cores", optimizer, "0", "3", timeout=600
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    assert "done" in done.stdout
+
+
+class Setup:
+    """A feature of one table, on one core."""
+
+    def __init__(
+        self, optimizer: Any = None, strict: bool = True, **arguments: Any
+    ) -> None:
+        self.strategy = tpu.software_strategy(strict=strict, embedding_feature="v2")
+        table = embedding.TableConfig(
+            ROWS,
+            WIDTH,
+            initializer=tf.keras.initializers.Constant(0.5),
+            combiner="sum",
+            name="films",
+        )
+        feature = embedding.FeatureConfig(table, output_shape=[BATCH])
+        with self.strategy.scope():
+            self.embedding = embedding.TPUEmbeddingV2(
+                {"film": feature}, optimizer or embedding.Adagrad(0.25), **arguments
+            )
+
+    def step(self, ids: Any, gradient: Any = 1.0) -> tf.Tensor:
+        activations, preserved = self.embedding({"film": ids})
+        found = activations["film"]
+        gradients = {"film": tf.ones_like(found) * gradient}
+        self.embedding.apply_gradients(gradients, preserved)
+        return found
+
+    @tf.function
+    def run(self, ids: Any, gradient: Any = 1.0) -> tf.Tensor:
+        return self.strategy.run(self.step, args=(ids, gradient))
+
+    def values(self) -> list[Any]:
+        variables = self.embedding.variables
+        return [
+            part.numpy()
+            for slots in variables.values()
+            for _, slot in sorted(slots.items())
+            for part in slot.values
+        ]
+
+
+def ragged(ids: Any = IDS) -> tf.RaggedTensor:
+    return tf.ragged.constant(ids, tf.int64, ragged_rank=1)
+
+
+@pytest.mark.parametrize("sparse_cores", [1, 2, 4])
+def test_software_strategy_v2_has_sparse_cores(sparse_cores: int) -> None:
+    strategy = tpu.software_strategy(
+        embedding_feature="v2", sparse_cores_per_chip=sparse_cores
+    )
+    feature = strategy.extended.tpu_hardware_feature
+    kinds = tf.tpu.experimental.HardwareFeature.EmbeddingFeature
+    assert feature.embedding_feature == kinds.V2
+    assert feature.num_embedding_devices_per_chip == sparse_cores
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"embedding_feature": "v3"}, "embedding_feature must be 'v1'.*not 'v3'"),
+        ({"sparse_cores_per_chip": 3}, "sparse_cores_per_chip must be 1, 2.*not 3"),
+        ({"sparse_cores_per_chip": True}, "sparse_cores_per_chip must be 1"),
+        ({"device": "/gpu:0"}, "leave device='/gpu:0' away"),
+    ],
+)
+def test_software_strategy_v2_bad_arguments_are_refused(
+    arguments: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        tpu.software_strategy(**({"embedding_feature": "v2"} | arguments))
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_tpu_embedding_v2_step_trains_in_place(strict: bool) -> None:
+    setup = Setup(embedding.SGD(0.25), strict=strict)
+    first = setup.run(ragged())
+    counts = np.array([len(one) for one in IDS], np.float32)
+    np.testing.assert_allclose(first, 0.5 * counts[:, None] * np.ones((1, WIDTH)))
+    second = setup.run(ragged())
+    # Row 4 is twice in its sample, so it has twice the gradient.
+    np.testing.assert_allclose(second[3], np.full(WIDTH, 0.0 + 0.0 + 0.25))
+    np.testing.assert_allclose(second[0], np.full(WIDTH, 0.5))
+
+
+def test_tpu_embedding_v2_enqueue_and_dequeue_are_separate() -> None:
+    setup = Setup(embedding.SGD(0.25))
+
+    @tf.function
+    def program(ids: Any) -> Any:
+        def step(ids: Any) -> Any:
+            batches = setup.embedding.enqueue({"film": ids})
+            return setup.embedding.dequeue(batches)[0]["film"]
+
+        return setup.strategy.run(step, args=(ids,))
+
+    setup.embedding.build()
+    found = program(tf.range(BATCH, dtype=tf.int64))
+    np.testing.assert_allclose(found, np.full((BATCH, WIDTH), 0.5))
+
+
+def test_tpu_embedding_v2_gradient_not_finite_changes_nothing() -> None:
+    setup = Setup()
+    setup.run(ragged())
+    before = setup.values()
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"table films.*finite"):
+        setup.run(ragged(), tf.constant(float("nan")))
+    for got, want in zip(setup.values(), before, strict=True):
+        np.testing.assert_array_equal(got, want)
+    setup.run(ragged())
+
+
+@pytest.mark.parametrize("bad", [-1, ROWS, 2**40])
+def test_tpu_embedding_v2_id_out_of_range_changes_nothing(bad: int) -> None:
+    setup = Setup()
+    setup.run(ragged())
+    before = setup.values()
+    ids = [[3, bad], *IDS[1:]]
+    words = f"features at 'film': .*{ROWS} rows of table films.*position 1 is {bad}"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=words):
+        setup.run(ragged(ids))
+    for got, want in zip(setup.values(), before, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_tpu_embedding_v2_too_many_ids_are_refused() -> None:
+    limits = embedding.SparseCoreEmbeddingConfig(
+        max_ids_per_table={"films": 4}, max_unique_ids_per_table={"films": 4}
+    )
+    setup = Setup(sparse_core_embedding_config=limits)
+    setup.run(ragged())
+    with pytest.raises(tf.errors.InvalidArgumentError, match="max_ids_per_sparse_core"):
+        setup.run(ragged([[0, 4, 8, 12, 16, 20], *IDS[1:]]))
+
+
+def test_tpu_embedding_v2_in_compiled_function_is_refused() -> None:
+    setup = Setup()
+    setup.embedding.build()
+    compiled = tf.function(setup.step, jit_compile=True)
+
+    @tf.function
+    def program(ids: Any) -> Any:
+        return setup.strategy.run(compiled, args=(ids,))
+
+    with pytest.raises(NotImplementedError, match="jit_compile"):
+        program(tf.range(BATCH, dtype=tf.int64))
+
+
+def test_tpu_embedding_v2_wrong_features_are_refused() -> None:
+    setup = Setup()
+    with pytest.raises(OpInputError, match="film"):
+        setup.run(tf.ones([BATCH]))
+
+    @tf.function
+    def program(ids: Any) -> Any:
+        return setup.strategy.run(lambda x: setup.embedding({"actor": x}), args=(ids,))
+
+    with pytest.raises(OpInputError, match="missing: film; not configured: actor"):
+        program(ragged())
+
+
+def check_refused(feature: Any, optimizer: Any, words: str) -> None:
+    strategy = tpu.software_strategy(embedding_feature="v2")
+    with strategy.scope(), pytest.raises(OpAttrError, match=words):
+        embedding.TPUEmbeddingV2(feature, optimizer)
+
+
+def test_tpu_embedding_v2_bad_configurations_are_refused() -> None:
+    table = embedding.TableConfig(ROWS, WIDTH, name="films")
+    feature = embedding.FeatureConfig(table, output_shape=[BATCH])
+    check_refused(feature, tpu.RowWiseAdagrad(0.1), "optimizer of table 'films'")
+    check_refused(feature, None, "optimizer")
+    unknown = embedding.FeatureConfig(table)
+    check_refused(unknown, embedding.SGD(0.1), "output_shape=")
+    uneven = embedding.FeatureConfig(table, output_shape=[BATCH - 1])
+    check_refused(uneven, embedding.SGD(0.1), "a multiple of 4 samples")
+
+
+def test_tpu_embedding_v2_ignored_arguments_are_named() -> None:
+    with pytest.warns(UserWarning, match="clip_weight_min of the optimizer"):
+        Setup(embedding.SGD(0.1, clip_weight_min=-1.0))
+
+
+def test_tpu_embedding_v2_checkpoint_restores_tables_and_slots(tmp_path: Path) -> None:
+    setup = Setup()
+    setup.run(ragged())
+    want = setup.values()
+    path = tf.train.Checkpoint(tables=setup.embedding).save(str(tmp_path / "model"))
+    setup.run(ragged())
+    other = Setup()
+    tf.train.Checkpoint(tables=other.embedding).restore(path)
+    other.embedding.build()
+    for got, one in zip(other.values(), want, strict=True):
+        np.testing.assert_array_equal(got, one)
+
+
+def test_embedding_table_shards_v2_returns_each_device() -> None:
+    setup = Setup()
+    ((device, shard),) = setup.embedding.embedding_table_shards["films"]
+    assert device.endswith("TPU:0")
+    assert shard.shape[1] == 8  # Rows are padded to a multiple of 8 floats.
+    table = setup.embedding.embedding_tables["films"]
+    table.assign_on_device(device, tf.ones_like(shard))
+    assert float(tf.reduce_min(table.read_from_device(device))) == 1.0
+    with pytest.raises(ValueError, match="the parts are on"):
+        table.read_from_device("/cpu:0")
+
+
+def test_variable_v2_read_in_a_replica_is_its_part() -> None:
+    setup = Setup()
+    setup.embedding.build()
+
+    @tf.function
+    def program() -> Any:
+        table = setup.embedding.embedding_tables["films"]
+        return setup.strategy.run(table.read_value)
+
+    assert program().shape == (ROWS, 8)
