@@ -250,7 +250,7 @@ class VariableUpdateOp : public CsrKernel {
   static absl::Status ReadRate(const tensorflow::Tensor& from, const Table& table,
                                embedding::Hyper* hyper) {
     TF_RETURN_IF_ERROR(CheckRank("learning_rates", from, 0));
-    hyper->learning_rate = from.scalar<float>()();
+    hyper->learning_rate = Floats(from)[0];
     const std::string wrong = WrongRate(table.optimizer, *hyper);
     if (wrong.empty()) return absl::OkStatus();
     return Invalid("learning_rates", "table " + table.name + ": " + wrong);
