@@ -13,6 +13,7 @@ import pytest
 import tensorflow as tf
 
 from opwright import OpAttrError, OpInputError, tpu
+from opwright_runtime.embedding import stacked_tables
 from support.processes import run_program
 
 embedding = tf.tpu.experimental.embedding
@@ -213,8 +214,10 @@ def test_tpu_embedding_v2_bad_configurations_are_refused() -> None:
 
 
 def test_tpu_embedding_v2_ignored_arguments_are_named() -> None:
-    with pytest.warns(UserWarning, match="clip_weight_min of the optimizer"):
-        Setup(embedding.SGD(0.1, clip_weight_min=-1.0))
+    with pytest.warns(UserWarning, match="clip_weight_min, clipvalue of the optimizer"):
+        Setup(embedding.SGD(0.1, clip_weight_min=-1.0, clipvalue=2.0))
+    with pytest.warns(UserWarning, match="lazy_adam=False"):
+        Setup(embedding.Adam(0.1, lazy_adam=False))
 
 
 def test_tpu_embedding_v2_checkpoint_restores_tables_and_slots(tmp_path: Path) -> None:
@@ -252,3 +255,137 @@ def test_variable_v2_read_in_a_replica_is_its_part() -> None:
         return setup.strategy.run(table.read_value)
 
     assert program().shape == (ROWS, 8)
+
+
+# ---- Tables as they are, out of their stacks.
+
+
+def stacked(cores: int = 1, **arguments: Any) -> Any:
+    """Two stacked tables whose rows differ, of widths that are padded."""
+    strategy = tpu.software_strategy(
+        cores=cores, embedding_feature="v2", sparse_cores_per_chip=2
+    )
+    features = {
+        name: embedding.FeatureConfig(
+            embedding.TableConfig(rows, 5, name=name, combiner="sum"),
+            output_shape=[BATCH],
+        )
+        for name, rows in (("films", 30), ("people", 13))
+    }
+    with strategy.scope():
+        made = embedding.TPUEmbeddingV2(features, embedding.Adagrad(0.25), **arguments)
+    made.build()
+    return strategy, made
+
+
+@pytest.mark.parametrize("disable", [False, True])
+def test_table_v2_rows_are_those_that_lookups_return(disable: bool) -> None:
+    config = embedding.SparseCoreEmbeddingConfig(disable_table_stacking=disable)
+    strategy, made = stacked(sparse_core_embedding_config=config)
+
+    @tf.function
+    def look_up(films: Any, people: Any) -> Any:
+        ids = {"films": films, "people": people}
+        return strategy.run(lambda x: made(x)[0], args=(ids,))
+
+    films, people = tpu.table("films"), tpu.table("people")
+    assert films.rows.shape == (30, 5) and people.rows.shape == (13, 5)
+    assert films.slots["accumulators"].shape == (30, 5)
+    for first in range(0, 32, BATCH):
+        ids = np.arange(first, first + BATCH)
+        found = look_up(ids % 30, ids % 13)
+        np.testing.assert_array_equal(found["films"], films.rows.numpy()[ids % 30])
+        np.testing.assert_array_equal(found["people"], people.rows.numpy()[ids % 13])
+    with pytest.raises(ValueError, match="there are 'films', 'people'"):
+        tpu.table("actors")
+
+
+def test_write_table_read_again_returns_it_and_keeps_others() -> None:
+    _, made = stacked()
+    rng = np.random.default_rng(0)
+    people = {k: v.copy() for k, v in stacked_tables.read_table(made, "people").items()}
+    new = {
+        slot: rng.uniform(size=(30, 5)).astype(np.float32)
+        for slot in ("parameters", "accumulators")
+    }
+    stacked_tables.write_table(made, "films", new)
+    for name, want in (("films", new), ("people", people)):
+        got = stacked_tables.read_table(made, name)
+        assert got.keys() == want.keys()
+        for slot, values in got.items():
+            np.testing.assert_array_equal(values, want[slot])
+
+
+def test_table_v2_after_another_strategy_is_gone() -> None:
+    _, made = stacked()
+    tpu.software_strategy()
+    with pytest.raises(RuntimeError, match="no embeddings are configured"):
+        tpu.table("films")
+    del made
+
+
+# ---- Layers of keras-rs.
+
+
+def of_keras_rs(sparse_cores: int, start: float) -> Any:
+    import keras
+    import keras_rs
+
+    strategy = tpu.software_strategy(
+        embedding_feature="v2", sparse_cores_per_chip=sparse_cores
+    )
+    with strategy.scope():
+        features = {}
+        for name, rows in (("films", 30), ("people", 13)):
+            table = keras_rs.layers.TableConfig(
+                name=name,
+                vocabulary_size=rows,
+                embedding_dim=5,
+                initializer=keras.initializers.Constant(start),
+                optimizer=keras.optimizers.Adagrad(0.25),
+                combiner="sum",
+            )
+            features[name] = keras_rs.layers.FeatureConfig(
+                name=name,
+                table=table,
+                input_shape=(BATCH, 1),
+                output_shape=(BATCH, 5),
+            )
+        layer = keras_rs.layers.DistributedEmbedding(features)
+        ids = {
+            name: keras.Input((1,), BATCH, dtype="int32", name=name)
+            for name in features
+        }
+        found = keras.layers.Concatenate()(list(layer(ids).values()))
+        model = keras.Model(ids, keras.layers.Dense(1)(found))
+        model.compile("sgd", "mse")
+    return layer, model
+
+
+def test_distributed_embedding_v2_saved_weights_load_with_other_shards(
+    tmp_path: Path,
+) -> None:
+    rng = np.random.default_rng(0)
+    ids = {
+        "films": rng.integers(0, 30, (4 * BATCH, 1)).astype(np.int32),
+        "people": rng.integers(0, 13, (4 * BATCH, 1)).astype(np.int32),
+    }
+    data = tf.data.Dataset.from_tensor_slices((ids, rng.uniform(size=4 * BATCH)))
+    data = data.batch(BATCH, drop_remainder=True)
+    layer, model = of_keras_rs(4, 0.5)
+    model.fit(data, verbose=0)
+    loss = model.evaluate(data, verbose=0)
+    kept = {name: tpu.table(name) for name in ("films", "people")}
+    shown = layer.get_embedding_tables()
+    for name, table in kept.items():
+        np.testing.assert_array_equal(shown[name], table.rows)
+    path = str(tmp_path / "model.weights.h5")
+    model.save_weights(path)
+    _, other = of_keras_rs(2, 0.0)
+    other.load_weights(path)
+    np.testing.assert_allclose(other.evaluate(data, verbose=0), loss, rtol=1e-6)
+    for name, want in kept.items():
+        got = tpu.table(name)
+        np.testing.assert_array_equal(got.rows, want.rows)
+        accumulators = want.slots["accumulators"]
+        np.testing.assert_array_equal(got.slots["accumulators"], accumulators)

@@ -9,14 +9,22 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from opwright_runtime._internals import tpu_embedding_class
+from opwright_runtime._internals import (
+    sparse_core_embedding_class,
+    tpu_embedding_class,
+)
 from opwright_runtime._patches import wrap_if_present
 from opwright_runtime.embedding.live_tables import table
+from opwright_runtime.embedding.stacked_tables import (
+    read_table,
+    table_names,
+    write_table,
+)
 from opwright_runtime.embedding.tpu_system import TPUSystem
 
 Layer: TypeAlias = Any
@@ -75,7 +83,8 @@ def _without_tables(write: Method) -> Method:
 def _has_tables(layer: Layer) -> bool:
     tables = getattr(layer, "_tpu_embedding", None)
     extended = getattr(getattr(tables, "_strategy", None), "extended", None)
-    return isinstance(tables, tpu_embedding_class) and isinstance(extended, TPUSystem)
+    kinds = (tpu_embedding_class, sparse_core_embedding_class)
+    return isinstance(tables, kinds) and isinstance(extended, TPUSystem)
 
 
 def _wrapped(original: Method, method: Method) -> Method:
@@ -95,9 +104,8 @@ def _wrapped(original: Method, method: Method) -> Method:
 def save_own_variables(self: Layer, original: Method, store: Any) -> None:
     original(store)
     if self._tpu_embedding._built:
-        self._tpu_embedding._retrieve_variables()
-        for key, variable in _parts(self._tpu_embedding):
-            store[key] = variable.numpy()
+        for key, values in _saved_parts(self._tpu_embedding).items():
+            store[key] = values
 
 
 def load_own_variables(self: Layer, original: Method, store: Any) -> None:
@@ -107,33 +115,66 @@ def load_own_variables(self: Layer, original: Method, store: Any) -> None:
         raise ValueError(
             f"layer {self.name!r} has no tables yet to load into; build the model first"
         )
-    parts = dict(_parts(tables))
+    parts = _saved_parts(tables)
     saved = {key: np.asarray(store[key]) for key in list(store.keys())}
-    for key, variable in parts.items():
+    for key, part in parts.items():
         found = saved[key].shape if key in saved else None
-        if found != tuple(variable.shape):
+        if found != part.shape:
             raise ValueError(
                 f"layer {self.name!r}: what was saved has "
-                f"{'nothing' if found is None else list(found)} for {variable.name!r}, "
-                f"which has the shape {variable.shape.as_list()}. Make the layer with "
-                "the tables and optimizers that it was saved with; a model that was "
-                "saved without tables takes "
+                f"{'nothing' if found is None else list(found)} for "
+                f"{_name_of(tables, key)!r}, which has the shape {list(part.shape)}. "
+                "Make the layer with the tables and optimizers that it was saved with; "
+                "a model that was saved without tables takes "
                 "tf.train.Checkpoint(model=model, tables=layer._tpu_embedding)"
             )
     original({key: value for key, value in saved.items() if key not in parts})
-    for key, variable in parts.items():
-        variable.assign(saved[key])
-    tables._load_variables()
+    _load_parts(tables, saved)
 
 
 def _sparsecore_get_embedding_tables(self: Layer, original: Method) -> dict[str, Any]:
-    del original  # It works with TPUEmbeddingV2 only.
-    configured = self._tpu_embedding._table_config
-    return {one.name: table(one.name).rows for one in configured}
+    del original  # It works with a TPUEmbeddingV2 whose tables are not stacked.
+    names = table_names(self._tpu_embedding)
+    return {name: table(name).rows for name in names}
+
+
+def _saved_parts(tables: Any) -> dict[str, Any]:
+    """The values of tables and slots, by the keys under which they are saved.
+
+    The keys and values are the same for both classes and any number of cores.
+    """
+    if isinstance(tables, sparse_core_embedding_class):
+        return {
+            f"{_KEY}.{index}.{slot}": values
+            for index, name in enumerate(table_names(tables))
+            for slot, values in sorted(read_table(tables, name).items())
+        }
+    tables._retrieve_variables()
+    return {key: variable.numpy() for key, variable in _parts(tables)}
+
+
+def _load_parts(tables: Any, saved: Mapping[str, Any]) -> None:
+    if not isinstance(tables, sparse_core_embedding_class):
+        for key, variable in _parts(tables):
+            variable.assign(saved[key])
+        tables._load_variables()
+        return
+    for index, name in enumerate(table_names(tables)):
+        slots = {
+            slot: saved[f"{_KEY}.{index}.{slot}"] for slot in read_table(tables, name)
+        }
+        write_table(tables, name, slots)
+
+
+def _name_of(tables: Any, key: str) -> str:
+    """The table and the slot of a key."""
+    _, index, slot = key.split(".")
+    name = table_names(tables)[int(index)]
+    return name if slot == "parameters" else f"{name}/{slot}"
 
 
 def _parts(tables: Any) -> Iterator[tuple[str, Any]]:
-    """The variables of tables and slots, with the keys under which they are saved.
+    """The variables of a TPUEmbedding, with the keys under which they are saved.
 
     The variables are the copies of the tables on the host.
     """

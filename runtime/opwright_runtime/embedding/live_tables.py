@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -9,7 +10,20 @@ import tensorflow as tf
 from opwright_runtime import native
 from opwright_runtime._internals import TPUEmbeddingConfiguration
 from opwright_runtime.embedding.optimizers import optimizer_field, retrieve_table
+from opwright_runtime.embedding.stacked_tables import (
+    PARAMETERS,
+    read_table,
+    table_names,
+)
 from opwright_runtime.embedding.steps import NOT_CONFIGURED
+
+# The TPUEmbeddingV2 that was made last, if its strategy is the last one.
+_sparse_cores: list[weakref.ref[Any]] = []
+
+
+def show_tables_of(embedding: Any | None) -> None:
+    """Makes `table` read the tables of a TPUEmbeddingV2; None: those of the engine."""
+    _sparse_cores[:] = [] if embedding is None else [weakref.ref(embedding)]
 
 
 class LiveTable(NamedTuple):
@@ -43,17 +57,27 @@ def table(name: str) -> LiveTable:
             "table: call it eagerly, not in a tf.function, which would keep what it "
             "saw when it was traced"
         )
+    embedding = _sparse_cores[0]() if _sparse_cores else None
+    if embedding is not None:
+        _need_name(name, table_names(embedding))
+        slots = read_table(embedding, name)
+        rows = tf.constant(slots.pop(PARAMETERS))
+        return LiveTable(rows, {slot: tf.constant(x) for slot, x in slots.items()})
     config = TPUEmbeddingConfiguration.FromString(native.embedding_configuration())
     descriptors = list(config.table_descriptor)
     if not descriptors:
         raise RuntimeError(f"table: {NOT_CONFIGURED}")
     names = [descriptor.name for descriptor in descriptors]
+    _need_name(name, names)
+    of_engine = _slots(descriptors[names.index(name)].optimization_parameters)
+    found = retrieve_table(len(of_engine), table_name=name, num_shards=1, shard_id=0)
+    return LiveTable(found[0], dict(zip(of_engine, found[1:], strict=True)))
+
+
+def _need_name(name: str, names: list[str]) -> None:
     if name not in names:
         there = ", ".join(map(repr, names))
         raise ValueError(f"table: no table is called {name!r}; there are {there}")
-    slots = _slots(descriptors[names.index(name)].optimization_parameters)
-    found = retrieve_table(len(slots), table_name=name, num_shards=1, shard_id=0)
-    return LiveTable(found[0], dict(zip(slots, found[1:], strict=True)))
 
 
 def _slots(parameters: Any) -> list[str]:

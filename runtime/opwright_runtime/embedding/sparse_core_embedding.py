@@ -26,6 +26,7 @@ from opwright_runtime._internals import (
 from opwright_runtime._patches import wrap_sparse_core_embedding
 from opwright_runtime.embedding.feature_checks import check_features
 from opwright_runtime.embedding.keras_layers import adapt_layers
+from opwright_runtime.embedding.live_tables import show_tables_of
 from opwright_runtime.embedding.run_context import enclosing_run
 from opwright_runtime.embedding.tpu_embedding import check_batch, replicas_meet
 from opwright_runtime.embedding.tpu_system import TPUSystem
@@ -80,13 +81,14 @@ _RULES = {
     ),
 }
 _NUMBERS = 6  # The op has so many for each table.
-# Arguments of optimizers that TensorFlow does not pass to the ops of SparseCores.
-_IGNORED = (
-    "clip_weight_min",
-    "clip_weight_max",
-    "clip_gradient_min",
-    "clip_gradient_max",
-)
+# Attributes of optimizers that TensorFlow does not pass to the ops of SparseCores, and
+# the arguments that set them.
+_IGNORED = {
+    "clip_weight_min": "clip_weight_min",
+    "clip_weight_max": "clip_weight_max",
+    "clip_gradient_min": "clipvalue",
+    "clip_gradient_max": "clipvalue",
+}
 
 
 def adapt_sparse_core_embedding() -> None:
@@ -136,6 +138,7 @@ def __init__(  # noqa: N807
         _check_feature(path, feature, optimizer, sparse_cores)
     adapt_layers()
     original(feature_config, optimizer, *args, **kwargs)
+    show_tables_of(self)
 
 
 def _raise_error_for_incorrect_control_flow_context(
@@ -291,12 +294,14 @@ def _check_feature(path: str, feature: Any, optimizer: Any, sparse_cores: int) -
             feature.output_shape,
             f"a multiple of {sparse_cores} samples, which a core's SparseCores share",
         )
-    ignored = [name for name in _IGNORED if getattr(used, name, None) is not None]
-    ignored += [
-        f"{name}=False"
-        for name in ("use_gradient_accumulation", "lazy_adam")
-        if getattr(used, name, True) is False
-    ]
+    ignored = {
+        argument: None
+        for attribute, argument in _IGNORED.items()
+        if getattr(used, attribute, None) is not None
+    }
+    for name in ("use_gradient_accumulation", "lazy_adam"):
+        if getattr(used, name, True) is False:
+            ignored[f"{name}=False"] = None
     if ignored:
         warnings.warn(
             f"TPUEmbeddingV2: TensorFlow leaves {', '.join(ignored)} of the optimizer "

@@ -20,6 +20,7 @@ from opwright_runtime.embedding.hosts import (
     forget_hosts,
     meet,
 )
+from opwright_runtime.embedding.live_tables import show_tables_of
 from opwright_runtime.embedding.run_context import is_embedding_op, jit_compile_error
 from opwright_runtime.embedding.sparse_core_embedding import (
     adapt_sparse_core_embedding,
@@ -311,6 +312,7 @@ def software_strategy(
     need_logical_cpus(cores)
     leave_threads_to_replicas(cores)
     forget_hosts()
+    show_tables_of(None)
     strategy = SoftwareTPUStrategy(cores, strict, resolver, timeout, device)
     with tf.device(device):
         tf.raw_ops.ShutdownDistributedTPU()

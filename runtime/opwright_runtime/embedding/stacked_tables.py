@@ -1,0 +1,63 @@
+"""Tables of a TPUEmbeddingV2, taken out of the stacks and shards that hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[np.float32]
+PARAMETERS = "parameters"
+
+
+def table_names(embedding: Any) -> list[str]:
+    """The names of the tables, in the order of features."""
+    return [config.name for config in embedding._table_config]
+
+
+def read_table(embedding: Any, name: str) -> dict[str, Array]:
+    """Copies of a table and its slots by name, [rows, dimension] each."""
+    rows, dimension = _rows(embedding, name)
+    return {
+        slot: _whole(variable)[rows, :dimension]
+        for slot, variable in _variables(embedding, name).items()
+    }
+
+
+def write_table(embedding: Any, name: str, values: Mapping[str, Array]) -> None:
+    """Writes a table and its slots. Padding and other tables of the stack stay."""
+    rows, dimension = _rows(embedding, name)
+    for slot, variable in _variables(embedding, name).items():
+        whole = _whole(variable)
+        whole[rows, :dimension] = values[slot]
+        parts = np.split(whole, len(variable.values))
+        for part, new in zip(variable.values, parts, strict=True):
+            part.assign(new)
+
+
+def _variables(embedding: Any, name: str) -> Mapping[str, Any]:
+    stack = embedding.embedding_layouts[name].stacked_table_name
+    variables: Mapping[str, Any] = embedding.variables[stack]
+    return variables
+
+
+def _whole(variable: Any) -> Array:
+    return np.concatenate([part.numpy() for part in variable.values])
+
+
+def _rows(embedding: Any, name: str) -> tuple[NDArray[np.int64], int]:
+    """Where the rows of a table are in its stack, and its dimension.
+
+    Row r is in shard r % shards, of which a rotation moves all to other SparseCores.
+    """
+    layout = embedding.embedding_layouts[name]
+    count, dimension = layout.unsharded_shape
+    shards = layout.num_sparse_cores
+    variable = _variables(embedding, name)[PARAMETERS]
+    rows_of_shard = variable.shape[0] // shards
+    rows = np.arange(count)
+    shard = (rows + layout.sparse_core_shard_rotation) % shards
+    position = layout.sparse_core_shard_row_offset + rows // shards
+    return shard * rows_of_shard + position, dimension
