@@ -68,10 +68,25 @@ def load_library(package: str, library: str) -> None:
     except (tf.errors.OpError, RuntimeError) as error:
         raise ImportError(
             f"{package} loads {path}, which TensorFlow {tf.__version__} cannot load: "
-            f"{getattr(error, 'message', error)}; build it against this TensorFlow",
+            f"{getattr(error, 'message', error)}; {_remedy(Path(path))}",
             name=package,
         ) from error
     _refuse_second_kernels(package, path, before)
+
+
+def _remedy(path: Path) -> str:
+    """What to do about a library that TensorFlow cannot load."""
+    content = path.read_bytes() if path.is_file() else b""
+    if not content.startswith(b"\x7fELF"):
+        return "the file is damaged or no library; build or install it again"
+    # `tensorflow.cmake` of a project puts this text into its library.
+    found = re.search(rb"built for TensorFlow ([0-9][^\0]*)\0", content)
+    if found is None or (built := found[1].decode()) == tf.__version__:
+        return "build it against this TensorFlow"
+    return (
+        f"it was built for TensorFlow {built}; install that, or build the library "
+        "against this TensorFlow"
+    )
 
 
 def _kernels_of_known_ops(package: str) -> dict[str, Counter[bytes]]:

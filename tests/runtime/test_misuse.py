@@ -101,6 +101,12 @@ def test_function_surplus_argument_names_the_keywords() -> None:
     )
 
 
+def test_function_options_object_belongs_to_create() -> None:
+    with pytest.raises(OpInputError) as caught:
+        cumsum(X, 0, Cumsum.Options(reverse=True))  # type: ignore[arg-type]
+    assert str(caught.value).endswith("; an Options object belongs to Cumsum.create")
+
+
 def test_function_surplus_and_missing_keep_their_own_words() -> None:
     with pytest.raises(OpInputError, match=r"^AddV2: y is missing$"):
         add_v2(X)  # type: ignore[call-arg]

@@ -75,6 +75,7 @@ def create(name):
     return op_class(name).create
 
 
+HALF_TO_DOUBLE = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
 REFUSALS = {
     "mixed dtypes": (
         lambda s, x, i: create("AddV2")(s, x, i),
@@ -96,6 +97,12 @@ REFUSALS = {
         (OpInputError, "a", [["a"]], MATMUL_DTYPES),
         "MatMul: a must be one of bfloat16, float16, float32, float64, int32, int64, "
         "uint8, uint16, uint32, uint64, complex64, complex128, not [['a']]",
+    ),
+    "integers where T allows floats": (
+        lambda s, x, i: create("Softmax")(s, [[1, 2]]),
+        (OpInputError, "logits", [[1, 2]], HALF_TO_DOUBLE),
+        "Softmax: logits must be one of float16, bfloat16, float32, float64, "
+        "not [[1, 2]], which is int32: write 1.0 instead of 1",
     ),
     "a tensor of a dtype that T does not allow": (
         lambda s, x, i: create("Reshape")(s, x, x),

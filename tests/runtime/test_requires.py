@@ -25,6 +25,7 @@ from opwright import (
 )
 from opwright.array import fill
 from opwright.data import dataset_to_tf_record
+from opwright.image import extract_image_patches
 from opwright.io import parse_example
 from opwright.lookup import anonymous_hash_table, initialize_table_from_dataset
 from opwright.nn import Conv2D, conv2d
@@ -644,3 +645,18 @@ def test_extremes_and_contents_are_those_of_numpy(shape: list[int]) -> None:
     assert properties.contents_of(tensor) == tuple(array.ravel().tolist())
     assert properties.least_of(tensor) == (array.min() if array.size else math.inf)
     assert properties.most_of(tensor) == (array.max() if array.size else -math.inf)
+
+
+@WAYS
+def test_attr_below_its_minimum_is_named_before_a_condition(
+    way: Callable[[Callable[[], Any]], Any],
+) -> None:
+    """`strides` breaks a condition, and `ksizes` is too short."""
+    with pytest.raises(OpAttrError) as caught:
+        way(
+            lambda: extract_image_patches(
+                IMAGE, [1, 1, 1], [2**21, 1, 1, 1], STEPS, "SAME"
+            )
+        )
+    words = "ExtractImagePatches: ksizes must be at least 4 elements, not "
+    assert str(caught.value).startswith(words)

@@ -92,6 +92,16 @@ class _Operand:
             return None
 
 
+def _remedy(dtype: tf.DType | None, allowed: object) -> str:
+    """What to write in place of integers, which TensorFlow reads as `dtype`."""
+    dtypes = allowed if isinstance(allowed, (list, tuple)) else (allowed,)
+    if dtype is None or not dtype.is_integer:
+        return ""
+    if not any(isinstance(one, tf.DType) and one.is_floating for one in dtypes):
+        return ""
+    return f", which is {dtype.name}: write 1.0 instead of 1"
+
+
 @dataclass(frozen=True)
 class _FailedCall:
     """A call that failed. Each method checks for one reason."""
@@ -133,10 +143,11 @@ class _FailedCall:
     ) -> errors.OpError:
         """The error for an operand that is not one of `allowed`, for a reason `why`."""
         shown = operand.value if operand.dtype is None else operand.dtype
+        plain = operand.converted(None) if operand.dtype is None else None
         return self._error(
             errors.OpInputError,
             f"{operand.label} must be {errors.format_allowed(allowed)}{why}, "
-            f"not {errors.repr_short(shown)}",
+            f"not {errors.repr_short(shown)}{_remedy(plain, allowed)}",
             argument=operand.label,
             given=shown,
             allowed=allowed,

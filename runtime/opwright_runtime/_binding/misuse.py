@@ -192,6 +192,10 @@ def _surplus(
     takes = f"{len(positional)} positional argument{'s' * (len(positional) != 1)}"
     listed = f" ({', '.join(positional)})" if positional else ""
     by_name = f"; by name: {', '.join(named)}" if named else ""
+    if positional[:1] != ("scope",) and any(
+        hasattr(type(o), "explicit") for o in surplus
+    ):
+        by_name += f"; an Options object belongs to {info.name}.create"
     return errors.make(
         errors.OpInputError,
         info.name,

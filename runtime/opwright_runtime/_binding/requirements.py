@@ -82,9 +82,39 @@ def check(
                 try:
                     holds = at.holds(part) is not False
                 except MisfitError as misfit:
+                    _check_attrs(info, attrs, eager)
                     raise _without_value(info, part, misfit) from None
                 if not holds:
+                    _check_attrs(info, attrs, eager)
                     raise _refused(info, attrs, refusal(part, at, _labels(info)), eager)
+
+
+def _check_attrs(info: OpInfo, attrs: Mapping[str, object], eager: bool) -> None:
+    """Refuses attrs that are not allowed, which may be why a condition does not hold.
+
+    Raises:
+        OpError: an attr has a value below its minimum, or one that is not allowed.
+    """
+    for name, value in attrs.items():
+        attr = info.attr.get(name)
+        if attr is None or attr.inferred:
+            continue
+        try:
+            attr_values.checked(attr, value)
+        except attr_values.BadValueError as refused:
+            family: type[errors.OpError] = errors.OpAttrError
+            if attr in info.options:
+                family = errors.OpOptionError
+            words = f"{attr.python_name} is {value!r}"
+            cause = tf.errors.InvalidArgumentError(None, None, words)
+            raise errors.bad_argument(
+                family,
+                info.name,
+                attr.python_name,
+                value,
+                refused.allowed,
+                cause=cause if eager else None,
+            ) from None
 
 
 def _condition(
