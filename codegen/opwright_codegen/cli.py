@@ -53,7 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     or sources.
     """
     parser = _parser()
-    options = parser.parse_args(arguments)
+    options, surplus = parser.parse_known_args(arguments)
+    if surplus:
+        parser.error(f"unrecognized arguments: {' '.join(surplus)}{_meant(surplus)}")
     run: Callable[[argparse.Namespace], int] = options.run
     try:
         status = run(options)
@@ -83,6 +85,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _say("interrupted; run it again to finish")
         return 130
+
+
+def _meant(surplus: Sequence[str]) -> str:
+    """A hint at the option for an argument that no command takes."""
+    folder = next((one for one in surplus if Path(one).is_dir()), None)
+    return "" if folder is None else f"; write --opdefs {folder} for the folder"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -478,6 +486,10 @@ def _new(options: argparse.Namespace) -> int:
     for path in missing:
         _print(f"yours: {path}")
     _say(f"{options.project / native.FOLDER} and {target.root} are generated")
+    _warn(scaffold.unmet(options.opdef, missing))
+    yours = [path for path in missing if path.suffix in (".cc", ".cu", ".json")]
+    if yours:
+        _say(f"next: fill in {', '.join(map(str, yours))}; then run 'make'")
     return 0
 
 
@@ -574,6 +586,7 @@ def _lint(options: argparse.Namespace) -> int:
     with _progress("Checking") as progress:
         ops, problems = load.load_all(options.opdefs, progress)
     problems += groups.read(options.opdefs, load.find(options.opdefs))[1]
+    problems += [one for op in ops for one in written.misread_example(op)]
     if problems:
         raise OpdefError(problems)
     # opwright's own opdefs must be in the form of `form.py` and documented completely.

@@ -141,7 +141,8 @@ def check_tree(root: Path, paths: Sequence[Path]) -> list[Problem]:
     """Mistakes that concern several of the opdefs at `paths` below `root`."""
     problems = [*_misplaced(root), *clashes(root, paths)]
     if not paths and not problems:
-        problems.append(Problem(str(root), 1, 1, "", "holds no opdefs"))
+        what = "holds no opdefs" if root.is_dir() else "no such folder"
+        problems.append(Problem(str(root), 1, 1, "", what))
     return problems
 
 

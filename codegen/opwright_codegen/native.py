@@ -56,6 +56,10 @@ _MEMBERS: Final = {
 }
 #: How the names of an author's sources end.
 _SOURCES: Final = (".cc", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".inc")
+#: A comment in C++, or a text in quotes, which is no comment.
+_COMMENT: Final = re.compile(
+    r'//[^\n]*|/\*.*?\*/|(?P<text>"(?:[^"\\\n]|\\.)*")', re.DOTALL
+)
 #: If a kernel would have more registrations than this, it is not a template, and its
 #: author registers it. So many lines would not be a useful skeleton.
 _MOST: Final = 64
@@ -125,14 +129,18 @@ def generate(opdefs: Path, project: Path, *, check: bool = False) -> Report:
 
 
 def _sources(folder: Path) -> str:
-    """The text of the author's C++ and CUDA files; "" if one cannot be read."""
+    """The author's C++ and CUDA files without comments; "" if one cannot be read."""
     paths = (path for path in sorted(folder.rglob("*")) if path.suffix in _SOURCES)
     try:
         read = [contents.of(path) for path in paths if path.is_file()]
     except OSError:
         return ""
     texts = [text for text in read if not text.startswith(_MARK)]
-    return "\n".join(text.decode("utf-8", "replace") for text in texts)
+    # A comment that names an output does not set it.
+    return _COMMENT.sub(
+        lambda found: found["text"] or " ",
+        "\n".join(text.decode("utf-8", "replace") for text in texts),
+    )
 
 
 def _unused(op: Op, sources: str) -> Iterator[str]:

@@ -301,14 +301,18 @@ class Mapping:
 
     def close(self) -> None:
         """Reports the keys that no call of `take` named."""
-        for name, (key, _) in self._items.items():
-            if name not in self._known:
-                self._reader.problem(
-                    key,
-                    f"unknown key {repr_short(name)} in {self.what}"
-                    f"{did_you_mean(name, self._known)};"
-                    f" allowed: {', '.join(self._known)}",
-                )
+        for name, (key, value) in self._items.items():
+            if name in self._known:
+                continue
+            hint = did_you_mean(name, self._known)
+            if not hint and self.node.flow_style and _is(value, "null"):
+                # As in {doc: Samples, one row each}.
+                hint = " (put a text with a comma in it into quotes)"
+            self._reader.problem(
+                key,
+                f"unknown key {repr_short(name)} in {self.what}{hint};"
+                f" allowed: {', '.join(self._known)}",
+            )
 
 
 #: Parts of the messages of YAML parsers, each with a text that says what is wrong.

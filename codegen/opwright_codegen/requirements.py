@@ -286,7 +286,11 @@ class _Check:
         function = FUNCTIONS[name]
         if len(arguments) != len(function.takes):
             message = f"{name} takes {len(function.takes)} arguments, not"
-            raise ShapeError(node.col_offset, f"{message} {len(arguments)}")
+            instead = {"min": "least", "max": "most"}.get(name)
+            hint = ""
+            if instead is not None and len(arguments) == 1:
+                hint = f" (did you mean {instead}({ast.unparse(arguments[0])})?)"
+            raise ShapeError(node.col_offset, f"{message} {len(arguments)}{hint}")
         for argument, parameter in zip(arguments, function.takes, strict=True):
             is_list = isinstance(argument, ast.Name) and (
                 argument.id in self.inputs and self.inputs[argument.id].is_list

@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import importlib.metadata
 import itertools
-import json
 import os
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from opwright_codegen import load, naming, native, shapes
+from opwright_codegen import golden, load, naming, native, shapes
 from opwright_codegen.cxx_shapes import member
 from opwright_codegen.format import format_source
-from opwright_codegen.model import Arg, Attr, Op, ShapeValue
+from opwright_codegen.model import Op
 from opwright_codegen.problems import OpdefError, Problem, SourceError
-from opwright_codegen.types import DTypeName
-from opwright_notation.evaluation import Evaluation, Facts
-from opwright_notation.functions import Kind
-from opwright_notation.sizes import MisfitError
-from opwright_notation.syntax import parsed
 
 _IGNORED: Final = ("build/", "dist/", "wheelhouse/", "__pycache__/")
 
@@ -83,19 +78,22 @@ def missing(
 
     Raises:
       OpdefError: the opdef has mistakes.
-      SourceError: the opdef is not in a folder of opdefs.
+      SourceError: the opdef is not in a folder of opdefs, or the project generates
+        another package.
     """
     if opdef.suffix != ".yaml" or not project.opdefs.name:
         raise SourceError(
             f"{opdef}: an opdef lies in a folder of its group in one of opdefs, as"
             " my_opdefs/audio/MyOp.yaml"
         )
-    content, problems = load.read_bytes(opdef)
-    op = None
-    if content is not None:
-        op, problems = load.load_text(content, opdef)
-    if op is None:
-        raise OpdefError(problems)
+    others = _generated(project.folder / "Makefile")
+    if others and project.package not in others:
+        raise SourceError(
+            f"{project.folder / 'Makefile'} generates the package"
+            f" {' and '.join(others)}, not {project.package}; give --package"
+            f" {others[0]}, or another project with --project"
+        )
+    op = _read(opdef)
     try:
         files = _files(op, project, cuda, xla)
     except ValueError as error:
@@ -105,6 +103,46 @@ def missing(
         for name, text in files.items()
         if not (project.folder / name).exists()
     }
+
+
+def unmet(opdef: Path, missing: Mapping[Path, bytes]) -> Iterator[str]:
+    """A sentence for each condition that the arguments in a golden file do not meet.
+
+    Args:
+      opdef: the path of the op's opdef.
+      missing: the files that are written for it.
+    """
+    paths = [path for path in missing if path.suffix == ".json"]
+    if not paths:
+        return
+    for condition in golden.begun(_read(opdef))[1]:
+        yield (
+            f"{paths[0]}: its arguments do not meet the condition {condition!r} of the"
+            " opdef; change them, or no test passes"
+        )
+
+
+def _read(opdef: Path) -> Op:
+    """The op in an opdef.
+
+    Raises:
+      OpdefError: the opdef has mistakes.
+    """
+    content, problems = load.read_bytes(opdef)
+    op = None
+    if content is not None:
+        op, problems = load.load_text(content, opdef)
+    if op is None:
+        raise OpdefError(problems)
+    return op
+
+
+def _generated(makefile: Path) -> list[str]:
+    """The packages that the Makefile of a project generates, if it names any."""
+    if not makefile.is_file():
+        return []
+    text = makefile.read_text("utf-8", "replace")
+    return re.findall(r"^[^#\n]*--package[= ]+([A-Za-z_][\w.]*)", text, re.MULTILINE)
 
 
 def _files(op: Op, project: Project, cuda: bool, xla: bool) -> dict[str, str]:
@@ -127,7 +165,7 @@ def _files(op: Op, project: Project, cuda: bool, xla: bool) -> dict[str, str]:
         f"tests/test_{stem}.py": format_source(
             native.render("test.py.jinja", op=seen, **facts)
         ),
-        f"tests/golden/{seen['file']}.json": _golden(op),
+        f"tests/golden/{seen['file']}.json": golden.begun(op)[0],
         ".gitignore": "\n".join((*_IGNORED, f"/{project.place}/*.so", "")),
     }
     if cuda:
@@ -223,9 +261,6 @@ def _cuda_view(op: Op, types: Sequence[str]) -> dict[str, object]:
     return {"parameters": rows, "size": size, "chosen": chosen}
 
 
-# The functions below write the test and its golden file.
-
-
 def _test_view(op: Op) -> dict[str, Any]:
     read = shapes.read(op)[0].inputs
     return {
@@ -239,105 +274,3 @@ def _test_view(op: Op) -> dict[str, Any]:
             if "..." not in read[arg.name]
         ],
     }
-
-
-def _golden(op: Op) -> str:
-    """The golden file of a test: arguments that fit the op's shapes, null results."""
-    types = {
-        attr.name: _first(attr.allowed, "float")
-        for attr in op.attrs
-        if attr.kind == "type"
-    }
-    sizes = _sizes(op)
-    arguments = {
-        str(naming.argument(arg.name)): _tensor(op, arg, types, sizes)
-        for arg in op.inputs
-    }
-    attrs = {
-        str(naming.argument(attr.name)): _given(attr)
-        for attr in op.given
-        if attr.default is None
-    }
-    rows = [f'    "{name}": {json.dumps(value)}' for name, value in arguments.items()]
-    inner = ",\n".join(rows)
-    return (
-        f'{{\n  "arguments": {{\n{inner}\n  }},\n  "attrs": {json.dumps(attrs)},\n'
-        '  "results": null\n}\n'
-    )
-
-
-def _first(allowed: Sequence[str] | None, otherwise: str) -> str:
-    """`otherwise` if it is allowed, or else the first allowed dtype or text."""
-    names = allowed or (otherwise,)
-    return otherwise if otherwise in names else names[0]
-
-
-def _given(attr: Attr) -> object:
-    values: dict[str, object] = {
-        "int": attr.minimum or 0,
-        "float": 1.0,
-        "bool": False,
-        "string": _first(attr.allowed, ""),
-        "type": _first(attr.allowed, "float32"),
-        "shape": [],
-    }
-    one = values.get(attr.kind.element)
-    return [one] * (attr.minimum or 0) if attr.kind.is_list else one
-
-
-def _sizes(op: Op) -> dict[str, Any]:
-    """A different value for each name in the op's shapes."""
-    counter = itertools.count(2)
-    read = shapes.read(op)[0]
-    found: dict[str, Any] = {
-        name: next(counter) if symbol.kind is Kind.SIZE else (2,)
-        for name, symbol in read.symbols.items()
-    }
-    for attr in op.given:
-        value = _given(attr) if attr.default is None else attr.default
-        found[attr.name] = value.dims if isinstance(value, ShapeValue) else value
-    return found
-
-
-def _tensor(
-    op: Op, arg: Arg, types: Mapping[str, str], sizes: Mapping[str, Any]
-) -> object:
-    if arg.is_list:
-        one = Arg(arg.name, arg.dtype, arg.type_attr, shape=arg.shape)
-        one = one if one.dtype or one.type_attr else Arg(arg.name, DTypeName("float"))
-        return [_tensor(op, one, types, sizes)] * 2
-    dtype = str(arg.dtype) if arg.dtype is not None else types[str(arg.type_attr)]
-    python = _python_dtype(dtype)
-    shape = _shape(shapes.read(op)[0].inputs.get(arg.name), sizes)
-    numbers = itertools.count(1)
-
-    def filled(rest: Sequence[int]) -> object:
-        if rest:
-            return [filled(rest[1:]) for _ in range(rest[0])]
-        number = next(numbers)
-        if python == "string":
-            return f"text {number}"
-        if python == "bool":
-            return number % 2 == 0
-        return number if "int" in python else number / 2
-
-    return {"dtype": python, "values": filled(shape)}
-
-
-def _python_dtype(dtype: str) -> str:
-    names = {"half": "float16", "float": "float32", "double": "float64"}
-    return names.get(dtype, dtype)
-
-
-def _shape(expression: str | None, sizes: Mapping[str, Any]) -> tuple[int, ...]:
-    """The shape of an input. Sizes that the opdef does not state are 2."""
-    if expression is None:
-        return (2,)
-    evaluation = Evaluation(Facts(sizes=dict(sizes)), 0)
-    try:
-        row = evaluation.tuple_row(next(evaluation.options(parsed(expression))))
-    except MisfitError:
-        return (2,)
-    return tuple(
-        2 if size is None else size for size in row if isinstance(size, int | None)
-    )

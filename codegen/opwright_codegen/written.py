@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import doctest
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, TypeVar
@@ -73,6 +75,19 @@ def with_stubs(op: Op, content: bytes) -> str | None:
         ),
     )
     return comments.rewritten(stubbed, content, {})
+
+
+def misread_example(op: Op) -> Iterator[Problem]:
+    """A problem if the example of an op is no doctest, or no Python."""
+    try:
+        for one in doctest.DocTestParser().get_examples(op.example or ""):
+            ast.parse(one.source)
+    except (SyntaxError, ValueError) as error:
+        why = getattr(error, "msg", None) or str(error)
+        row = getattr(error, "text", None) or ""
+        where = f" in {row.strip()!r}" if row.strip() else ""
+        what = f"the example is not readable as a doctest{where}: {why}"
+        yield Problem(op.source, 1, 1, op.name, what)
 
 
 def stubs(content: bytes, path: Path) -> Iterator[Problem]:

@@ -22,6 +22,7 @@ from support.workplace import command, place, tree
 
 EXAMPLE = ROOT / "examples" / "custom_op"
 OWN_OPS = (ROOT / "docs/tutorials/own_ops.md").read_text("utf-8")
+CHANGE_OP = (ROOT / "docs/how-to/change_op.md").read_text("utf-8")
 GAIN = """\
 op: Gain
 group: audio
@@ -117,7 +118,7 @@ def test_new_kernel_shows_how_to_allocate_each_output(tmp_path: Path) -> None:
     new(tmp_path, "my_opdefs/audio/RunLength.yaml")
     guide, kernel = (
         " ".join(text.split())
-        for text in (OWN_OPS, (tmp_path / "native/run_length.cc").read_text())
+        for text in (CHANGE_OP, (tmp_path / "native/run_length.cc").read_text())
     )
     outputs = RUN_LENGTH.partition("outputs:")[2].partition("attrs:")[0]
     assert " ".join(outputs.split()) in guide
@@ -196,6 +197,99 @@ def test_native_of_an_attr_without_a_reader_warns(
     assert (words in done.stderr) is warns
 
 
+@pytest.mark.parametrize("comment", ["// limit", "/* A\n limit */", "1; // the limit"])
+def test_native_of_an_attr_that_only_a_comment_names_warns(
+    comment: str, tmp_path: Path
+) -> None:
+    place(tmp_path / "my_opdefs", "audio", "Clip", CLIP)
+    new(tmp_path, "my_opdefs/audio/Clip.yaml")
+    kernel = tmp_path / "native/clip.cc"
+    kernel.write_text(f"{kernel.read_text()}{comment}\n")
+    done = command("native", "--opdefs", "my_opdefs", cwd=tmp_path)
+    assert "no source in native names limit" in done.stderr
+
+
+def test_new_with_another_package_than_the_project_has_is_refused(
+    tmp_path: Path,
+) -> None:
+    place(tmp_path / "my_opdefs", "audio", "Gain", GAIN)
+    place(tmp_path / "my_opdefs", "audio", "Clip", CLIP)
+    new(tmp_path, "my_opdefs/audio/Gain.yaml", "mine.ops")
+    before = tree(tmp_path)
+    arguments = ("new", "my_opdefs/audio/Clip.yaml", "--package", "mine.op")
+    done = command(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    words = (
+        "Makefile generates the package mine.ops, not mine.op; give --package mine.ops"
+    )
+    assert words in done.stderr
+    assert tree(tmp_path) == before
+    new(tmp_path, "my_opdefs/audio/Clip.yaml", "mine.ops")
+
+
+def test_new_names_the_next_step(tmp_path: Path) -> None:
+    place(tmp_path / "my_opdefs", "audio", "Gain", GAIN)
+    arguments = ("new", "my_opdefs/audio/Gain.yaml", "--package", "mine")
+    said = command(*arguments, cwd=tmp_path).stderr
+    step = "next: fill in native/gain.cc, tests/golden/Gain.json; then run 'make'"
+    assert step in said
+    assert "next:" not in command(*arguments, cwd=tmp_path).stderr
+
+
+COUNT = """\
+op: CountTokens
+group: text
+summary: Counts tokens.
+requires: [CONDITION]
+inputs:
+  - {name: ids, type: int64, shape: n}
+outputs:
+  - {name: counts, type: int64, shape: vocab_size}
+attrs:
+  - {name: vocab_size, type: int, minimum: 1}
+"""
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "most(ids) < vocab_size",
+        "least(ids) >= 0 and most(ids) < vocab_size",
+        "vocab_size == 3",
+        "permutation(ids)",
+        "elements(ids) >= 1 and last(ids) == 0",
+    ],
+)
+def test_new_golden_arguments_meet_conditions(condition: str, tmp_path: Path) -> None:
+    text = COUNT.replace("CONDITION", f'"{condition}"')
+    opdef = place(tmp_path / "my_opdefs", "text", "CountTokens", text)
+    done = command("new", opdef, "--package", "mine", cwd=tmp_path)
+    assert (done.returncode, "warning" in done.stderr) == (0, False), done.stderr
+    read = json.loads((tmp_path / "tests/golden/CountTokens.json").read_text())
+    ids, vocab_size = read["arguments"]["ids"]["values"], read["attrs"]["vocab_size"]
+    values = {
+        "ids": ids,
+        "vocab_size": vocab_size,
+        "most": max,
+        "least": min,
+        "elements": len,
+        "last": lambda row: row[-1],
+        "permutation": lambda row: sorted(row) == [*range(len(row))],
+    }
+    assert eval(condition, values)
+
+
+def test_new_golden_arguments_that_break_a_condition_warn(tmp_path: Path) -> None:
+    text = COUNT.replace("CONDITION", "most(ids) > 1000")
+    opdef = place(tmp_path / "my_opdefs", "text", "CountTokens", text)
+    done = command("new", opdef, "--package", "mine", cwd=tmp_path)
+    assert done.returncode == 0
+    words = (
+        "CountTokens.json: its arguments do not meet the condition 'most(ids) > 1000'"
+    )
+    assert words in done.stderr
+
+
 def test_native_of_an_attr_that_a_shape_reads_does_not_warn(tmp_path: Path) -> None:
     text = CLIP.replace(
         "name: clipped, type: T, shape: '*x'", "name: y, type: T, shape: n"
@@ -227,7 +321,7 @@ def test_native_of_an_output_that_no_source_sets_warns(
     place(tmp_path / "my_opdefs", "audio", "Clip", text.replace("'*x'", "'2'"))
     new(tmp_path, "my_opdefs/audio/Clip.yaml")
     kernel = tmp_path / "native/clip.cc"
-    kernel.write_text(f"{kernel.read_text()}// limit {body}\n")
+    kernel.write_text(f"{kernel.read_text()}auto limit = 1, most = 1; {body}\n")
     output = f"  - {{name: peak, type: T, {added}}}\nattrs:"
     text = text.replace("'*x'", "'2'").replace("attrs:", output)
     place(tmp_path / "my_opdefs", "audio", "Clip", text)
@@ -253,25 +347,33 @@ attrs:
 """
 
 
+def outcome_of(folder: Path, opdef: str, only: str) -> str:
+    """What the test that `new` writes for Unique prints.
+
+    The op is TensorFlow's, so that nothing is compiled.
+    """
+    place(folder / "my_opdefs", "audio", "Unique", opdef)
+    new(folder, "my_opdefs/audio/Unique.yaml")
+    where = ("--opdefs", "my_opdefs", "--output", "src", "--package", "my_ops")
+    done = command("generate", *where, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    program = "import pytest, sys; raise SystemExit(pytest.main(sys.argv[1:]))"
+    path = os.pathsep.join([str(ROOT / "runtime"), "src"])
+    options = ("-k", only, "-p", "no:cacheprovider")
+    return run_code(program, *options, cwd=folder, PYTHONPATH=path).stdout
+
+
 @pytest.mark.slow  # In a process with TensorFlow.
 def test_new_test_of_an_op_with_another_output_shows_the_keys(tmp_path: Path) -> None:
-    """The op is TensorFlow's, so that nothing is compiled."""
     output = "  - {name: idx, type: out_idx, shape: n}\n"
     place(tmp_path / "my_opdefs", "audio", "Unique", UNIQUE.replace(output, ""))
     new(tmp_path, "my_opdefs/audio/Unique.yaml")
-    place(tmp_path / "my_opdefs", "audio", "Unique", UNIQUE)
-    where = ("--opdefs", "my_opdefs", "--output", "src", "--package", "my_ops")
-    done = command("generate", *where, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
     golden = tmp_path / "tests/golden/Unique.json"
     read = json.loads(golden.read_text())
-    program = "import pytest, sys; raise SystemExit(pytest.main(sys.argv[1:]))"
 
     def outcome(results: dict[str, object]) -> str:
         golden.write_text(json.dumps({**read, "results": results}))
-        only = ("-k", "golden or graph", "-p", "no:cacheprovider")
-        path = os.pathsep.join([str(ROOT / "runtime"), "src"])
-        return run_code(program, *only, cwd=tmp_path, PYTHONPATH=path).stdout
+        return outcome_of(tmp_path, UNIQUE, "golden or graph")
 
     results: dict[str, object] = {"y": {"dtype": "float32", "values": [0.5, 1.0]}}
     said = outcome(results)
@@ -279,6 +381,36 @@ def test_new_test_of_an_op_with_another_output_shows_the_keys(tmp_path: Path) ->
     assert "1 failed, 1 passed" in said
     results["idx"] = {"dtype": "int32", "values": [0, 1]}
     assert "2 passed" in outcome(results)
+
+
+@pytest.mark.slow  # In a process with TensorFlow.
+@pytest.mark.parametrize(
+    ("old", "new_", "words"),
+    [
+        ("[0.5, 1.0]\n", "[0.5, 2.0]\n", "Got:\n    [0.5, 1.0]"),
+        ("unique([", "unique(z=[", "OpInputError: Unique: "),
+    ],
+)
+def test_new_test_of_a_wrong_example_shows_what_came(
+    old: str, new_: str, words: str, tmp_path: Path
+) -> None:
+    example = "example: |\n  >>> unique([0.5, 1.0]).y.numpy().tolist()\n  [0.5, 1.0]\n"
+    text = UNIQUE.replace("inputs:", f"{example}inputs:")
+    assert "1 passed" in outcome_of(tmp_path, text, "example")
+    said = outcome_of(tmp_path, text.replace(old, new_), "example")
+    assert "1 failed" in said
+    assert words in said
+
+
+@pytest.mark.slow  # In a process with TensorFlow.
+def test_new_test_of_an_unknown_dtype_names_the_file(tmp_path: Path) -> None:
+    place(tmp_path / "my_opdefs", "audio", "Unique", UNIQUE)
+    new(tmp_path, "my_opdefs/audio/Unique.yaml")
+    golden = tmp_path / "tests/golden/Unique.json"
+    golden.write_text(golden.read_text().replace("float32", "flot32"))
+    said = outcome_of(tmp_path, UNIQUE, "golden or example")
+    assert "golden/Unique.json: {'dtype': 'flot32'" in said
+    assert "1 failed, 1 passed" in said
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,12 @@ MISTAKES = [
         "5:2",
         "check how it is indented",
     ),
+    bad(
+        "comma",
+        "inputs:\n  - {name: x, type: float, doc: Samples, one row each.}\n",
+        "4:42",
+        "in 'x' (put a text with a comma in it into quotes)",
+    ),
     bad("documents", "---\nop: Other\n", "3:1", "more than one document"),
     bad("alias", "attrs: &a []\noptions: *a\n", "4:10", "the alias *a; write out"),
     bad("recursive", "inputs: &a [*a]\n", "3:13", "the alias *a; write out"),
@@ -804,7 +810,7 @@ def test_load_all_byte_order_mark_and_crlf_are_accepted(tmp_path: Path) -> None:
 def test_check_tree_empty_folder_is_a_problem(tmp_path: Path) -> None:
     done = command("generate", "--opdefs", "missing", "--output", "out", cwd=tmp_path)
     assert done.returncode == 1
-    assert "missing:1:1: holds no opdefs" in done.stderr
+    assert "missing:1:1: no such folder" in done.stderr
     assert tree(tmp_path) == {}
 
 
@@ -844,3 +850,42 @@ def test_load_text_yaml_mistake_names_written_text(
     assert f"{problem.line}:{problem.column}" == where
     assert words in problem.message
     assert "while" not in problem.message and "expected" not in problem.message
+
+
+def test_lint_of_a_folder_that_is_not_there_says_so(tmp_path: Path) -> None:
+    done = command("lint", "--opdefs", "opdef", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "opdef:1:1: no such folder" in done.stderr
+    (tmp_path / "opdef").mkdir()
+    assert (
+        "holds no opdefs" in command("lint", "--opdefs", "opdef", cwd=tmp_path).stderr
+    )
+
+
+def test_lint_of_a_folder_without_its_option_names_the_option(tmp_path: Path) -> None:
+    place(tmp_path / "my_opdefs", "nn", "Good")
+    done = command("lint", "my_opdefs", cwd=tmp_path)
+    assert done.returncode == 2
+    words = "unrecognized arguments: my_opdefs; write --opdefs my_opdefs for the folder"
+    assert words in done.stderr
+    assert "write" not in command("lint", "other", cwd=tmp_path).stderr
+
+
+@pytest.mark.parametrize(
+    ("example", "words"),
+    [
+        (">>> good(1).numpy(.tolist()", "in 'good(1).numpy(.tolist()': invalid syntax"),
+        (">>> x = (1,\n  2)", "'(' was never closed"),
+        (">>>good(1)", "must start with '>>> '"),
+        (">>> good(1)\n1", None),
+        (">>> for x in 1, 2:\n  ...     print(x)\n  1\n  2", None),
+    ],
+)
+def test_lint_of_an_example_that_is_no_python_names_the_row(
+    example: str, words: str | None, tmp_path: Path
+) -> None:
+    text = f"op: Good\ngroup: nn\nsummary: Is good.\nexample: |\n  {example}\n"
+    place(tmp_path, "nn", "Good", text.replace("\n1\n", "\n  1\n"))
+    done = command("lint", "--opdefs", ".", cwd=tmp_path)
+    assert done.returncode == (words is not None), done.stderr
+    assert words is None or words in done.stderr

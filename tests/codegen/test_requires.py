@@ -183,7 +183,11 @@ def test_in_python_lists_arguments_and_helpers_used() -> None:
         ("padded(a, block) == shape(a)", 10, "'padded' is of inputs, and 'block' is n"),
         ("batched(size, steps)", 14, "is a row of sizes, not a size"),
         ("results(block) == 1", 8, "'results' is of functions, and 'block' is none"),
-        ("min(block) > 1", 0, "min takes 2 arguments, not 1"),
+        (
+            "min(block) > 1",
+            0,
+            "min takes 2 arguments, not 1 (did you mean least(block)?)",
+        ),
     ],
 )
 def test_load_text_mistake_in_condition_is_problem(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from opwright_runtime.api import OpError  # Also opwright.OpError.
+from opwright_runtime.api import OpError, Scope  # Also of opwright.
 
 from my_audio.ops.audio import Fade, fade
 
@@ -20,14 +21,23 @@ GOLDEN = json.loads((Path(__file__).parent / "golden/Fade.json").read_text())
 def tensors(read: Any) -> Any:
     if isinstance(read, list):
         return [tensors(one) for one in read]
-    return tf.constant(read["values"], read["dtype"])
+    try:
+        return tf.constant(read["values"], tf.as_dtype(read["dtype"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"golden/Fade.json: {read} is no tensor: write values, and a dtype"
+            " such as float32"
+        ) from error
 
 
 def flat(found: Any) -> list[Any]:
     return list(tf.nest.flatten(found))
 
 
-ARGUMENTS = {name: tensors(read) for name, read in GOLDEN["arguments"].items()}
+def arguments() -> dict[str, Any]:
+    return {name: tensors(read) for name, read in GOLDEN["arguments"].items()}
+
+
 OUTPUTS = [output.python_name for output in Fade.op_def.outputs]
 
 
@@ -39,7 +49,7 @@ def results(**arguments: Any) -> dict[str, Any]:
 
 
 def test_results_equal_golden() -> None:
-    found = results(**ARGUMENTS)
+    found = results(**arguments())
     wanted = GOLDEN["results"]
     assert wanted is not None, f"golden/Fade.json wants results; here came {found}"
     assert found.keys() == wanted.keys()
@@ -51,10 +61,21 @@ def test_results_equal_golden() -> None:
 
 
 def test_results_in_graph_equal_eager() -> None:
-    eager = results(**ARGUMENTS)
-    graph = tf.function(lambda: results(**ARGUMENTS))()
+    eager = results(**arguments())
+    graph = tf.function(lambda: results(**arguments()))()
     for got, want in zip(flat(graph), flat(eager), strict=True):
         np.testing.assert_array_equal(got.numpy(), want.numpy())
+
+
+def test_example_of_the_opdef_gives_its_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # An example may write files.
+    text = fade.__doc__ or ""
+    names = {"np": np, "tf": tf, "Scope": Scope, "Fade": Fade, "fade": fade}
+    example = doctest.DocTestParser().get_doctest(text, names, "Fade", None, None)
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    assert doctest.DocTestRunner(optionflags=flags).run(example).failed == 0
 
 
 def test_kernels_are_of_this_library() -> None:
@@ -62,12 +83,14 @@ def test_kernels_are_of_this_library() -> None:
 
 
 def test_signal_of_another_shape_is_refused() -> None:
-    wrong = tf.zeros([1] * 7, ARGUMENTS["signal"].dtype)
+    given = arguments()
+    wrong = tf.zeros([1] * 7, given["signal"].dtype)
     with pytest.raises(OpError, match="signal"):
-        fade(**{**ARGUMENTS, "signal": wrong}, **GOLDEN["attrs"])
+        fade(**{**given, "signal": wrong}, **GOLDEN["attrs"])
 
 
 def test_gains_of_another_shape_is_refused() -> None:
-    wrong = tf.zeros([1] * 7, ARGUMENTS["gains"].dtype)
+    given = arguments()
+    wrong = tf.zeros([1] * 7, given["gains"].dtype)
     with pytest.raises(OpError, match="gains"):
-        fade(**{**ARGUMENTS, "gains": wrong}, **GOLDEN["attrs"])
+        fade(**{**given, "gains": wrong}, **GOLDEN["attrs"])
