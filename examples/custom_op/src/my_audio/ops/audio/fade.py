@@ -61,6 +61,10 @@ class Fade(TensorOp[T]):
 
     Attributes:
         faded: `T`, `channels samples`. The signal, faded and multiplied by `gains`.
+
+    Example:
+        >>> fade([[1.0, 1.0, 1.0]], [3.0], length=3).numpy().tolist()
+        [[1.0, 2.0, 3.0]]
     """
 
     OP_NAME = "Fade"
@@ -146,6 +150,10 @@ class Fade(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument.
+
+        Example:
+            >>> fade([[1.0, 1.0, 1.0]], [3.0], length=3).numpy().tolist()
+            [[1.0, 2.0, 3.0]]
         """
         if _unknown:
             raise Fade._create_refused((), _unknown)
@@ -212,6 +220,10 @@ def fade(
 
     Raises:
         OpError: the op refuses an argument.
+
+    Example:
+        >>> fade([[1.0, 1.0, 1.0]], [3.0], length=3).numpy().tolist()
+        [[1.0, 2.0, 3.0]]
     """
     if _unknown or _surplus:
         raise Fade._refused(_surplus, _unknown)
