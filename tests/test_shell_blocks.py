@@ -94,3 +94,29 @@ def test_page_command_prints_what_the_page_says(
         check=False,
     )
     assert printed in done.stdout, done.stderr
+
+
+OLD_PROGRAM = """import os
+import tensorflow as tf
+
+total = tf.raw_ops.MatMul(a=[[1.0]], b=[[2.0]]) + tf.raw_ops.Sum(input=[3.0], axis=0)
+assert int(tf.squeeze(total)) == 5
+assert "opwright" in tf.raw_ops.MatMul.__code__.co_filename
+"""
+
+
+def test_page_on_raw_ops_ports_a_program(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(OLD_PROGRAM, "utf-8")
+    port = [
+        line
+        for line in lines(ROOT / "docs/how-to/raw_ops.md")
+        if line.startswith("sed ")
+    ]
+    subprocess.run(["bash", "-c", "\n".join(port)], cwd=tmp_path, check=True)
+    ported = program.read_text("utf-8")
+    assert "tf.raw_ops" not in ported
+    assert ported.count("from opwright import raw_ops") == 1
+    subprocess.run(
+        [sys.executable, str(program)], env=environment(), cwd=tmp_path, check=True
+    )
