@@ -304,7 +304,7 @@ def not_a_tensor(cls: type[OpLike], what: str) -> errors.OpError:
 
 def not_operation(cls: type[OpLike], given: Any) -> errors.OpError:
     """The error for what `from_operation` does not take."""
-    hint = ""
+    op, hint = cls._info().name, ""
     if isinstance(given, tf.Operation):
         what = f"a {given.type}"
     elif isinstance(given, tf.compat.v1.NodeDef):
@@ -319,12 +319,12 @@ def not_operation(cls: type[OpLike], given: Any) -> errors.OpError:
             hint = "give the .op of the tensor"
     return errors.make(
         errors.OpInputError,
-        cls.OP_NAME,
-        f"{cls.OP_NAME}.from_operation: takes an operation of type {cls.OP_NAME}, not "
+        op,
+        f"{op}.from_operation: takes an operation of type {op}, not "
         f"{what}{hint and f'; {hint}'}",
         argument="operation",
         given=given,
-        allowed=cls.OP_NAME,
+        allowed=op,
     )
 
 

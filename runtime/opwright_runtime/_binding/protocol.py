@@ -14,7 +14,6 @@ class OpLike(Protocol):
     """The members of `Op` that are used by modules which the module of `Op` imports."""
 
     __slots__: ClassVar[tuple[str, ...]]
-    OP_NAME: ClassVar[str]
     _operation: tf.Operation
 
     @property

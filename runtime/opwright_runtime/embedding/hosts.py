@@ -41,8 +41,6 @@ _SENT = (
 class Host(TPUSystem, collective_all_reduce.CollectiveAllReduceExtended):  # type: ignore[misc]
     """This process's part of a cluster: one replica, on its CPU."""
 
-    num_replicas_per_host = 1
-
     def __init__(
         self,
         strategy: tf.distribute.Strategy,

@@ -416,7 +416,7 @@ def _optimizer(self: TPUEmbeddingV2, name: str) -> Any:
     return self._stacked_table_to_tables[name][0].optimizer
 
 
-def _rate(rate: Any) -> tf.Tensor:
+def _rate(rate: Callable[[], tf.Tensor] | tf.Tensor | float) -> tf.Tensor:
     return tf.cast(rate() if callable(rate) else rate, tf.float32)
 
 
