@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
-from google.protobuf.message import DecodeError
 
 from opwright_runtime._binding import assertions
 from opwright_runtime._binding import attrs as attr_values
@@ -49,7 +48,7 @@ def load_checked(
     model = SavedModel()
     try:
         model.ParseFromString((source / _MODEL).read_bytes())
-    except DecodeError as error:
+    except Exception as error:  # Of protobuf, which TensorFlow does not export.
         raise OSError(f"{source / _MODEL} is no SavedModel: {error}") from None
     for meta_graph in model.meta_graphs:
         _add_checks(meta_graph.graph_def)

@@ -47,7 +47,6 @@ ALLOWED = {
 EXCEPTIONS = {
     "codegen/opwright_codegen/registry.py": {"google", "tensorflow"},
     # They parse messages, and report those that are damaged.
-    "runtime/opwright_runtime/checked_models.py": {"google"},
     "runtime/opwright_runtime/convert/saved_models.py": {"google"},
     "runtime/opwright_runtime/convert/sources.py": {"google"},
     # Imported on the first use of opwright.keras: test_lazy.py.

@@ -32,8 +32,10 @@ CEILINGS = {
     # `narrowing`, `tpu_embedding` and the two `keras_layers` handle values of callers,
     # and objects of TensorFlow and Keras, that have no types. So does `convert`, with
     # graphs, messages, and objects of tf2onnx and LiteRT.
-    "runtime": (684, 34),
-    "codegen": (90, 1),
+    # `sparse_core_embedding` and `sparse_core_tables` replace methods of a class of
+    # TensorFlow's without types.
+    "runtime": (743, 35),
+    "codegen": (88, 1),
 }
 
 
@@ -53,6 +55,8 @@ def has_type(value: Any, expected: Any) -> bool:
         return isinstance(value, tf.Tensor) and value.dtype == arguments[1].dtype
     if origin is Literal:
         return value in arguments
+    if origin is type:
+        return isinstance(value, type) and issubclass(value, arguments[0])
     if origin is list:
         return isinstance(value, list) and all(has_type(v, arguments[0]) for v in value)
     if origin is None:
