@@ -35,11 +35,13 @@ class Property:
         gives: the kind of its result.
         of_attr: its meaning for the value of an attr; None: it is of inputs only.
         more: how many sizes follow the inputs as arguments.
+        of_values: whether it depends on the values of an input, besides its shape.
     """
 
     gives: Kind
     of_attr: Callable[[Any], object] | None = None
     more: int = 0
+    of_values: bool = False
 
 
 def _finite(found: Any) -> bool:
@@ -60,17 +62,21 @@ PROPERTIES: Final = {
     "rank": Property(Kind.SIZE),
     "elements": Property(Kind.SIZE),
     "shape": Property(Kind.ROW),
-    "value": Property(Kind.SIZE),
-    "contents": Property(Kind.ROW),
-    "last": Property(Kind.SIZE),
-    "least": Property(Kind.SIZE, lambda row: min(row, default=math.inf)),
-    "most": Property(Kind.SIZE, lambda row: max(row, default=-math.inf)),
-    "finite": Property(Kind.FLAG, _finite),
-    "rising": Property(Kind.FLAG),
-    "permutation": Property(Kind.FLAG),
-    "nan_free": Property(Kind.FLAG),
-    "batched": Property(Kind.FLAG, more=1),
-    "spans": Property(Kind.FLAG, more=1),
+    "value": Property(Kind.SIZE, of_values=True),
+    "contents": Property(Kind.ROW, of_values=True),
+    "last": Property(Kind.SIZE, of_values=True),
+    "least": Property(
+        Kind.SIZE, lambda row: min(row, default=math.inf), of_values=True
+    ),
+    "most": Property(
+        Kind.SIZE, lambda row: max(row, default=-math.inf), of_values=True
+    ),
+    "finite": Property(Kind.FLAG, _finite, of_values=True),
+    "rising": Property(Kind.FLAG, of_values=True),
+    "permutation": Property(Kind.FLAG, of_values=True),
+    "nan_free": Property(Kind.FLAG, of_values=True),
+    "batched": Property(Kind.FLAG, more=1, of_values=True),
+    "spans": Property(Kind.FLAG, more=1, of_values=True),
     "dtype": Property(Kind.FLAG),
     "held": Property(Kind.ROW),
     "ranks": Property(Kind.ROW, _ranks),

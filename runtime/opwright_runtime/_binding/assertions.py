@@ -40,11 +40,6 @@ _OF_ACCUMULATORS = frozenset({"ResourceAccumulatorApplyGradient"})
 
 #: How many sizes, and values of an input, a failed check prints.
 _MOST_PRINTED = 8
-#: The properties that depend on the values of an input.
-_OF_VALUES = frozenset(
-    {"value", "contents", "last", "least", "most", "finite", "nan_free", "rising"}
-    | {"permutation", "batched", "spans"}
-)
 
 
 @dataclass(frozen=True)
@@ -180,9 +175,9 @@ def _is_read(node: ast.expr, name: str, dtype: tf.DType) -> bool:
     for call in ast.walk(node):
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
             # The functions of several inputs read those of integers.
-            reads = call.func.id in _OF_VALUES or (
-                call.func.id in JOINT and dtype.is_integer
-            )
+            known = PROPERTIES.get(call.func.id)
+            reads = known is not None and known.of_values
+            reads |= call.func.id in JOINT and dtype.is_integer
             if reads and name in {input_named(each)[0] for each in call.args}:
                 return True
     return False
