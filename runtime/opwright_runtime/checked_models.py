@@ -68,13 +68,13 @@ def load_checked(
     return loaded
 
 
-def _name_source(error: Any, copy: str, source: str) -> None:
+def _name_source(error: BaseException, copy: str, source: str) -> None:
     """Puts the folder of the model into an error, in place of that of the copy."""
     error.args = tuple(
         one.replace(copy, source) if isinstance(one, str) else one for one in error.args
     )
     if isinstance(error, tf.errors.OpError):
-        vars(error)["_message"] = str(error.message).replace(copy, source)
+        vars(error)["_message"] = str(vars(error)["_message"]).replace(copy, source)
 
 
 def _add_checks(graph: Any) -> None:

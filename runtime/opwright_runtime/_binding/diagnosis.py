@@ -19,7 +19,7 @@ from opwright_notation.sizes import MisfitError
 from opwright_runtime import errors, kernels, libraries, native
 from opwright_runtime._binding import attrs as attr_values
 from opwright_runtime._binding import matching, narrowing, shape_functions
-from opwright_runtime._binding.op_info import ArgInfo, Deprecation, OpInfo
+from opwright_runtime._binding.op_info import ArgInfo, Deprecation, OpInfo, refused_attr
 from opwright_runtime._internals import TensorType, core, ops
 
 
@@ -373,15 +373,7 @@ class _FailedCall:
             try:
                 attr_values.checked(attr, value)
             except attr_values.BadValueError as refused:
-                is_option = attr in self.info.options
-                return errors.bad_argument(
-                    errors.OpOptionError if is_option else errors.OpAttrError,
-                    self.info.name,
-                    attr.python_name,
-                    value,
-                    refused.allowed,
-                    self.error,
-                )
+                return refused_attr(self.info, attr, value, refused, self.error)
         return None
 
     def kernel(self) -> errors.OpError | None:
@@ -546,7 +538,7 @@ def graph_only(info: OpInfo, cause: Exception | None = None) -> errors.OpError:
     )
 
 
-def _into_graph(tensor: Any) -> str:
+def _into_graph(tensor: tf.Tensor) -> str:
     """A hint that says how an op in eager mode gets to a tensor of a graph."""
     if tensor.graph.building_function:
         return "; return it from the function that makes it"

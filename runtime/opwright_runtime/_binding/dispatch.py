@@ -12,7 +12,13 @@ import tensorflow as tf
 from opwright_runtime import errors
 from opwright_runtime._binding import attrs as attr_values
 from opwright_runtime._binding import convert, gradients
-from opwright_runtime._binding.op_info import ArgInfo, OpInfo, grouped, length_in
+from opwright_runtime._binding.op_info import (
+    ArgInfo,
+    OpInfo,
+    grouped,
+    length_in,
+    refused_attr,
+)
 from opwright_runtime._binding.scope import CHECKING, check_name
 from opwright_runtime._internals import (
     context,
@@ -131,13 +137,7 @@ def _normalised(info: OpInfo, attrs: Mapping[str, Any]) -> dict[str, Any]:
             if value is errors.MISSING:
                 # The diagnosis names what is missing in the order of the arguments.
                 raise ValueError(f"{name} is missing") from None
-            raise errors.bad_argument(
-                errors.OpOptionError if attr in info.options else errors.OpAttrError,
-                info.name,
-                attr.python_name,
-                value,
-                refused.allowed,
-            ) from None
+            raise refused_attr(info, attr, value, refused) from None
     return values
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -302,16 +302,17 @@ def not_a_tensor(cls: type[OpLike], what: str) -> errors.OpError:
     )
 
 
-def not_operation(cls: type[OpLike], given: Any) -> errors.OpError:
+def not_operation(cls: type[OpLike], given: object) -> errors.OpError:
     """The error for what `from_operation` does not take."""
     op, hint = cls._info().name, ""
     if isinstance(given, tf.Operation):
         what = f"a {given.type}"
     elif isinstance(given, tf.compat.v1.NodeDef):
-        what = f"a NodeDef of {given.op}"
+        node: tf.compat.v1.NodeDef = given
+        what = f"a NodeDef of {node.op}"
         hint = (
             "import its GraphDef with tf.import_graph_def(graph_def, name=''), and "
-            f"give graph.get_operation_by_name({given.name!r})"
+            f"give graph.get_operation_by_name({node.name!r})"
         )
     else:
         what = errors.repr_short(given)

@@ -119,6 +119,24 @@ class OpInfo:
         return op_def_registry.get(self.name)
 
 
+def refused_attr(
+    info: OpInfo,
+    attr: AttrInfo,
+    value: object,
+    refused: attrs.BadValueError,
+    cause: Exception | None = None,
+) -> errors.OpError:
+    """The error for a value that an attr of an op may not have."""
+    return errors.bad_argument(
+        errors.OpOptionError if attr in info.options else errors.OpAttrError,
+        info.name,
+        attr.python_name,
+        value,
+        refused.allowed,
+        cause,
+    )
+
+
 def grouped(
     args: Sequence[ArgInfo], flat: Sequence[T], length: Callable[[ArgInfo], int]
 ) -> Iterator[T | list[T]]:

@@ -20,7 +20,7 @@ from opwright_runtime import errors
 from opwright_runtime._binding import attrs as attr_values
 from opwright_runtime._binding import convert, memory, properties
 from opwright_runtime._binding.narrowing import EagerTensor
-from opwright_runtime._binding.op_info import OpInfo
+from opwright_runtime._binding.op_info import OpInfo, refused_attr
 from opwright_runtime._internals import context, handle_data
 
 _FUNCTIONS: dict[str, Callable[..., object]] = {
@@ -102,19 +102,9 @@ def _check_attrs(info: OpInfo, attrs: Mapping[str, object], eager: bool) -> None
         try:
             attr_values.checked(attr, value)
         except attr_values.BadValueError as refused:
-            family: type[errors.OpError] = errors.OpAttrError
-            if attr in info.options:
-                family = errors.OpOptionError
             words = f"{attr.python_name} is {value!r}"
-            cause = tf.errors.InvalidArgumentError(None, None, words)
-            raise errors.bad_argument(
-                family,
-                info.name,
-                attr.python_name,
-                value,
-                refused.allowed,
-                cause=cause if eager else None,
-            ) from None
+            cause = tf.errors.InvalidArgumentError(None, None, words) if eager else None
+            raise refused_attr(info, attr, value, refused, cause) from None
 
 
 def _condition(

@@ -271,7 +271,7 @@ def _check_device(device: Any) -> None:
     ) from cause
 
 
-def _controls(controls: Any) -> tuple[Control, ...]:
+def _controls(controls: object) -> tuple[Control, ...]:
     """Control dependencies in a tuple.
 
     Raises:
@@ -301,14 +301,13 @@ def _is_control(value: object) -> bool:
     return isinstance(value, kinds) or hasattr(value, "_as_graph_element")
 
 
-def _require_reachable(controls: Iterable[Any], graph: Any) -> None:
+def _require_reachable(controls: Iterable[Control], graph: tf.Graph) -> None:
     """Refuses control dependencies of another graph. A function captures its own."""
     if graph.building_function:
         return
     for control in controls:
         if getattr(control, "graph", graph) is not graph:
-            operation = getattr(control, "op", control)
-            name = operation.name
+            name = getattr(getattr(control, "op", control), "name", control)
             raise errors.make(
                 errors.OpInputError,
                 "Scope.with_control_dependencies",
