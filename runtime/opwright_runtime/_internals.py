@@ -99,8 +99,6 @@ embedding_optimizer: Any = _tpu_embedding._Optimizer
 tpu_embedding_class: Any = _tpu_embedding_v2.TPUEmbedding
 sparse_core_embedding: Any = _tpu_embedding_v3
 """The module of TPUEmbeddingV2."""
-sparse_core_embedding_class: Any = _tpu_embedding_v3.TPUEmbeddingV2
-sharded_variable_class: Any = _tpu_embedding_v3.TPUEmbeddingShardedVariable
 register_read_only_op: Any = _control_deps.register_read_only_resource_op
 """Lets functions run ops of a type at the same time, if they only read a resource."""
 TensorType: Any = _types.Tensor

@@ -19,8 +19,7 @@ from opwright_runtime._internals import (
     autograph_config,
     branch_or_loop_graph,
     pywrap_tfe,
-    sharded_variable_class,
-    sparse_core_embedding_class,
+    sparse_core_embedding,
     tpu_embedding_class,
 )
 
@@ -93,9 +92,7 @@ def wrap_tpu_embedding(
     Raises:
         RuntimeError: TensorFlow is none of `TESTED`.
     """
-    for method in methods:
-        make = functools.partial(wrapped, method=method)
-        _replace(tpu_embedding_class, method.__name__, make)
+    _wrap_methods(tpu_embedding_class, methods, wrapped, TESTED)
 
 
 def wrap_sparse_core_embedding(
@@ -111,12 +108,10 @@ def wrap_sparse_core_embedding(
         RuntimeError: TensorFlow is not of `SPARSE_CORES`.
     """
     for owner, of_owner in (
-        (sparse_core_embedding_class, methods),
-        (sharded_variable_class, of_variables),
+        (sparse_core_embedding.TPUEmbeddingV2, methods),
+        (sparse_core_embedding.TPUEmbeddingShardedVariable, of_variables),
     ):
-        for method in of_owner:
-            make = functools.partial(wrapped, method=method)
-            _replace(owner, method.__name__, make, SPARSE_CORES)
+        _wrap_methods(owner, of_owner, wrapped, SPARSE_CORES)
 
 
 def wrap_if_present(
@@ -129,6 +124,17 @@ def wrap_if_present(
     original = getattr(owner, name, None)
     if original is not None and not _is_ours(original):
         setattr(owner, name, _mark(wrapped(original)))
+
+
+def _wrap_methods(
+    owner: type,
+    methods: Iterable[Function],
+    wrapped: Callable[..., Function],
+    versions: Versions,
+) -> None:
+    for method in methods:
+        make = functools.partial(wrapped, method=method)
+        _replace(owner, method.__name__, make, versions)
 
 
 def _replace(

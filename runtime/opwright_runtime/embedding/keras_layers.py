@@ -15,19 +15,24 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from opwright_runtime._internals import (
-    sparse_core_embedding_class,
+    sparse_core_embedding,
     tpu_embedding_class,
 )
 from opwright_runtime._patches import wrap_if_present
 from opwright_runtime.embedding.live_tables import table
 from opwright_runtime.embedding.stacked_tables import (
+    PARAMETERS,
+    Array,
     read_table,
+    slot_names,
     table_names,
+    table_shape,
     write_table,
 )
 from opwright_runtime.embedding.tpu_system import TPUSystem
 
 Layer: TypeAlias = Any
+Tables: TypeAlias = Any  # A TPUEmbedding or a TPUEmbeddingV2.
 Method: TypeAlias = Callable[..., Any]
 
 _LAYERS = {
@@ -83,7 +88,7 @@ def _without_tables(write: Method) -> Method:
 def _has_tables(layer: Layer) -> bool:
     tables = getattr(layer, "_tpu_embedding", None)
     extended = getattr(getattr(tables, "_strategy", None), "extended", None)
-    kinds = (tpu_embedding_class, sparse_core_embedding_class)
+    kinds = (tpu_embedding_class, sparse_core_embedding.TPUEmbeddingV2)
     return isinstance(tables, kinds) and isinstance(extended, TPUSystem)
 
 
@@ -115,20 +120,20 @@ def load_own_variables(self: Layer, original: Method, store: Any) -> None:
         raise ValueError(
             f"layer {self.name!r} has no tables yet to load into; build the model first"
         )
-    parts = _saved_parts(tables)
+    shapes = dict(_shapes(tables))
     saved = {key: np.asarray(store[key]) for key in list(store.keys())}
-    for key, part in parts.items():
+    for key, shape in shapes.items():
         found = saved[key].shape if key in saved else None
-        if found != part.shape:
+        if found != shape:
             raise ValueError(
                 f"layer {self.name!r}: what was saved has "
                 f"{'nothing' if found is None else list(found)} for "
-                f"{_name_of(tables, key)!r}, which has the shape {list(part.shape)}. "
+                f"{_name_of(tables, key)!r}, which has the shape {list(shape)}. "
                 "Make the layer with the tables and optimizers that it was saved with; "
                 "a model that was saved without tables takes "
                 "tf.train.Checkpoint(model=model, tables=layer._tpu_embedding)"
             )
-    original({key: value for key, value in saved.items() if key not in parts})
+    original({key: value for key, value in saved.items() if key not in shapes})
     _load_parts(tables, saved)
 
 
@@ -138,42 +143,61 @@ def _sparsecore_get_embedding_tables(self: Layer, original: Method) -> dict[str,
     return {name: table(name).rows for name in names}
 
 
-def _saved_parts(tables: Any) -> dict[str, Any]:
-    """The values of tables and slots, by the keys under which they are saved.
-
-    The keys and values are the same for both classes and any number of cores.
-    """
-    if isinstance(tables, sparse_core_embedding_class):
-        return {
-            f"{_KEY}.{index}.{slot}": values
-            for index, name in enumerate(table_names(tables))
-            for slot, values in sorted(read_table(tables, name).items())
-        }
-    tables._retrieve_variables()
-    return {key: variable.numpy() for key, variable in _parts(tables)}
+# Both classes, with any number of cores, save the same values by the same keys.
 
 
-def _load_parts(tables: Any, saved: Mapping[str, Any]) -> None:
-    if not isinstance(tables, sparse_core_embedding_class):
+def _saved_parts(tables: Tables) -> dict[str, Array]:
+    """The values of tables and slots, by the keys under which they are saved."""
+    if not _has_sparse_cores(tables):
+        tables._retrieve_variables()
+        return {key: variable.numpy() for key, variable in _parts(tables)}
+    return {
+        key: values[slot]
+        for name, keys in _keys(tables)
+        for values in [read_table(tables, name)]
+        for slot, key in keys.items()
+    }
+
+
+def _shapes(tables: Tables) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The shapes of tables and slots, with their keys."""
+    if not _has_sparse_cores(tables):
+        yield from ((key, tuple(variable.shape)) for key, variable in _parts(tables))
+        return
+    for name, keys in _keys(tables):
+        yield from ((key, table_shape(tables, name)) for key in keys.values())
+
+
+def _load_parts(tables: Tables, saved: Mapping[str, Array]) -> None:
+    if not _has_sparse_cores(tables):
         for key, variable in _parts(tables):
             variable.assign(saved[key])
         tables._load_variables()
         return
+    for name, keys in _keys(tables):
+        write_table(tables, name, {slot: saved[key] for slot, key in keys.items()})
+
+
+def _keys(tables: Tables) -> Iterator[tuple[str, dict[str, str]]]:
+    """The tables of a TPUEmbeddingV2, and the keys of their slots."""
     for index, name in enumerate(table_names(tables)):
-        slots = {
-            slot: saved[f"{_KEY}.{index}.{slot}"] for slot in read_table(tables, name)
+        yield name, {
+            slot: f"{_KEY}.{index}.{slot}" for slot in slot_names(tables, name)
         }
-        write_table(tables, name, slots)
 
 
-def _name_of(tables: Any, key: str) -> str:
+def _has_sparse_cores(tables: Tables) -> bool:
+    return isinstance(tables, sparse_core_embedding.TPUEmbeddingV2)
+
+
+def _name_of(tables: Tables, key: str) -> str:
     """The table and the slot of a key."""
     _, index, slot = key.split(".")
     name = table_names(tables)[int(index)]
-    return name if slot == "parameters" else f"{name}/{slot}"
+    return name if slot == PARAMETERS else f"{name}/{slot}"
 
 
-def _parts(tables: Any) -> Iterator[tuple[str, Any]]:
+def _parts(tables: Tables) -> Iterator[tuple[str, Any]]:
     """The variables of a TPUEmbedding, with the keys under which they are saved.
 
     The variables are the copies of the tables on the host.

@@ -12,16 +12,17 @@ from opwright_runtime._internals import TPUEmbeddingConfiguration
 from opwright_runtime.embedding.optimizers import optimizer_field, retrieve_table
 from opwright_runtime.embedding.stacked_tables import (
     PARAMETERS,
+    TPUEmbeddingV2,
     read_table,
     table_names,
 )
 from opwright_runtime.embedding.steps import NOT_CONFIGURED
 
 # The TPUEmbeddingV2 that was made last, if its strategy is the last one.
-_sparse_cores: list[weakref.ref[Any]] = []
+_sparse_cores: list[weakref.ref[TPUEmbeddingV2]] = []
 
 
-def show_tables_of(embedding: Any | None) -> None:
+def show_tables_of(embedding: TPUEmbeddingV2 | None) -> None:
     """Makes `table` read the tables of a TPUEmbeddingV2; None: those of the engine."""
     _sparse_cores[:] = [] if embedding is None else [weakref.ref(embedding)]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import tensorflow as tf
@@ -24,16 +24,27 @@ from opwright_runtime._internals import (
     sparse_core_embedding,
 )
 from opwright_runtime._patches import wrap_sparse_core_embedding
+from opwright_runtime.embedding import tpu_embedding
 from opwright_runtime.embedding.feature_checks import check_features
 from opwright_runtime.embedding.keras_layers import adapt_layers
 from opwright_runtime.embedding.live_tables import show_tables_of
-from opwright_runtime.embedding.run_context import enclosing_run
-from opwright_runtime.embedding.tpu_embedding import check_batch, replicas_meet
-from opwright_runtime.embedding.tpu_system import TPUSystem
+from opwright_runtime.embedding.stacked_tables import (
+    PARAMETERS,
+    ShardedVariable,
+    TPUEmbeddingV2,
+)
+from opwright_runtime.embedding.tpu_embedding import (
+    Method,
+    check_batch,
+    replicas_meet,
+    wrapped,
+)
 from opwright_runtime.errors import OpAttrError, bad_argument
 
-TPUEmbeddingV2: TypeAlias = Any
-Method: TypeAlias = Callable[..., Any]
+# The tensors of a batch after preprocessing, and an optimizer, which have no types.
+Batch: TypeAlias = Any
+Optimizer: TypeAlias = Any
+FeatureConfig: TypeAlias = Any
 _optimizers = tf.tpu.experimental.embedding
 
 _LOOKUP = "OpwrightSparseCoreLookup"
@@ -95,28 +106,13 @@ def adapt_sparse_core_embedding() -> None:
     """Wraps the methods of TPUEmbeddingV2, for objects under opwright's strategies."""
     methods = (
         __init__,
-        _raise_error_for_incorrect_control_flow_context,
+        tpu_embedding._raise_error_for_incorrect_control_flow_context,
         enqueue,
         dequeue,
         apply_gradients,
     )
-    wrap_sparse_core_embedding(methods, (assign_on_device, read_from_device), _wrapped)
+    wrap_sparse_core_embedding(methods, (assign_on_device, read_from_device), wrapped)
     register_read_only_op(_LOOKUP)
-
-
-def _wrapped(original: Method, method: Method) -> Method:
-    @functools.wraps(original)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        # Variables call their strategy _distribute_strategy. During `__init__` the
-        # object has neither.
-        known = vars(self)
-        strategy = known.get("_strategy") or known.get("_distribute_strategy")
-        strategy = strategy or tf.distribute.get_strategy()
-        if isinstance(strategy.extended, TPUSystem):
-            return method(self, functools.partial(original, self), *args, **kwargs)
-        return original(self, *args, **kwargs)
-
-    return call
 
 
 # Each of these functions replaces the method of TPUEmbeddingV2 of the same name.
@@ -126,10 +122,10 @@ def _wrapped(original: Method, method: Method) -> Method:
 def __init__(  # noqa: N807
     self: TPUEmbeddingV2,
     original: Method,
-    feature_config: Any,
-    optimizer: Any = None,
-    *args: Any,
-    **kwargs: Any,
+    feature_config: object,
+    optimizer: Optimizer = None,
+    *args: object,
+    **kwargs: object,
 ) -> None:
     check_features(feature_config, optimizer)
     extended = tf.distribute.get_strategy().extended
@@ -141,27 +137,18 @@ def __init__(  # noqa: N807
     show_tables_of(self)
 
 
-def _raise_error_for_incorrect_control_flow_context(
-    self: TPUEmbeddingV2, original: Method
-) -> bool:
-    """Whether `enqueue` is called for one replica."""
-    run = enclosing_run()
-    in_run: bool = original() if run is None or run.strict else True
-    return in_run and not replicas_meet(self)
-
-
 def enqueue(
     self: TPUEmbeddingV2,
     original: Method,
-    features: Any,
-    weights: Any = None,
+    features: object,
+    weights: object = None,
     device: str | None = None,
-) -> Any:
+) -> object:
     check_batch(self, features, weights, in_run=True)
     return original(_checked_ids(self, features), weights, device)
 
 
-def _checked_ids(self: TPUEmbeddingV2, features: Any) -> Any:
+def _checked_ids(self: TPUEmbeddingV2, features: object) -> object:
     """The features with ids of int32, which are rows of their tables when the op runs.
 
     TensorFlow casts ids to int32, and looks up what is left. In a stack of tables, an
@@ -195,7 +182,9 @@ def _checked_ids(self: TPUEmbeddingV2, features: Any) -> Any:
     return nest.pack_sequence_as(features, checked)
 
 
-def dequeue(self: TPUEmbeddingV2, original: Method, partitioned_tensors: Any) -> Any:
+def dequeue(
+    self: TPUEmbeddingV2, original: Method, partitioned_tensors: Batch
+) -> object:
     del original
     with _Pipelining(self, "forward"):
         batches = self._copy_tensors_to_device(partitioned_tensors)
@@ -207,7 +196,10 @@ def dequeue(self: TPUEmbeddingV2, original: Method, partitioned_tensors: Any) ->
 
 
 def apply_gradients(
-    self: TPUEmbeddingV2, original: Method, gradients: Any, preserved_outputs: Any
+    self: TPUEmbeddingV2,
+    original: Method,
+    gradients: object,
+    preserved_outputs: Mapping[str, Batch],
 ) -> None:
     if not self._built:
         original(gradients, preserved_outputs)
@@ -223,9 +215,8 @@ def apply_gradients(
     names = list(self._stacked_table_to_tables)
     rates = [_rate(_optimizer(self, name).learning_rate) for name in names]
     # In the order of the op's inputs.
-    batches = [
-        [_csr(preserved_outputs[name])[i] for name in names] for i in range(5)
-    ] + [[stacked[name] for name in names]]
+    of_tables = [(*_csr(preserved_outputs[name]), stacked[name]) for name in names]
+    batches = [list(column) for column in zip(*of_tables, strict=True)]
     with _Pipelining(self, "backward"):
         if _devices(self) == 1:
             _update(self, [[[one] for one in column] for column in batches], rates)
@@ -241,18 +232,18 @@ def apply_gradients(
 
 
 def assign_on_device(
-    self: Any, original: Method, device: str, value: tf.Tensor
+    self: ShardedVariable, original: Method, device: str, value: tf.Tensor
 ) -> None:
     del original
     _part(self, device).assign(value)
 
 
-def read_from_device(self: Any, original: Method, device: str) -> tf.Tensor:
+def read_from_device(self: ShardedVariable, original: Method, device: str) -> tf.Tensor:
     del original
     return _part(self, device).read_value()
 
 
-def _part(variable: Any, device: str) -> tf.Variable:
+def _part(variable: ShardedVariable, device: str) -> tf.Variable:
     """The part of a variable that a core has."""
     cores = variable.distribute_strategy.extended._tpu_devices.flatten().tolist()
     if device not in cores:
@@ -264,7 +255,9 @@ def _part(variable: Any, device: str) -> tf.Variable:
     return part
 
 
-def _check_feature(path: str, feature: Any, optimizer: Any, sparse_cores: int) -> None:
+def _check_feature(
+    path: str, feature: FeatureConfig, optimizer: Optimizer, sparse_cores: int
+) -> None:
     where = f"feature_config at {path!r}" if path else "feature_config"
     used = feature.table.optimizer or optimizer
     if type(used) not in _RULES:
@@ -329,7 +322,7 @@ class _Pipelining:
         self._context.Exit()
 
 
-def _csr(batch: Any) -> tuple[tf.Tensor, ...]:
+def _csr(batch: Batch) -> tuple[tf.Tensor, ...]:
     return (
         batch.row_pointers,
         batch.sorted_sample_ids,
@@ -339,9 +332,9 @@ def _csr(batch: Any) -> tuple[tf.Tensor, ...]:
     )
 
 
-def _lookup(self: TPUEmbeddingV2, name: str, batch: Any) -> tf.Tensor:
+def _lookup(self: TPUEmbeddingV2, name: str, batch: Batch) -> tf.Tensor:
     quantization = self._quantization_configs[name]
-    table = self.variables[name]["parameters"]
+    table = self.variables[name][PARAMETERS]
     with tf.device(_DEVICE):
         return native.ops().opwright_sparse_core_lookup(
             *_csr(batch),
@@ -363,8 +356,8 @@ def _lookup(self: TPUEmbeddingV2, name: str, batch: Any) -> tf.Tensor:
 def _update_of_all(
     self: TPUEmbeddingV2,
     strategy: tf.distribute.Strategy,
-    batches: Sequence[Sequence[Any]],
-    rates: Sequence[Any],
+    batches: Sequence[Sequence[object]],
+    rates: Sequence[object],
 ) -> None:
     of_cores = strategy.experimental_local_results
     _update(
@@ -385,7 +378,7 @@ def _update(
     variables = [
         part.handle
         for name, rule in zip(names, rules, strict=True)
-        for slot in ("parameters", *rule.slots)
+        for slot in (PARAMETERS, *rule.slots)
         for part in self.variables[name][slot].values
     ]
     with tf.device(_DEVICE):
@@ -406,13 +399,13 @@ def _update(
         )
 
 
-def _numbers(optimizer: Any) -> list[float]:
+def _numbers(optimizer: Optimizer) -> list[float]:
     names = _RULES[type(optimizer)].numbers
     numbers = [float(getattr(optimizer, name)) if name else 0.0 for name in names]
     return numbers + [0.0] * (_NUMBERS - len(numbers))
 
 
-def _optimizer(self: TPUEmbeddingV2, name: str) -> Any:
+def _optimizer(self: TPUEmbeddingV2, name: str) -> Optimizer:
     return self._stacked_table_to_tables[name][0].optimizer
 
 

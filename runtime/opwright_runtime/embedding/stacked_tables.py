@@ -9,15 +9,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[np.float32]
+# TensorFlow's classes, which have no types.
+TPUEmbeddingV2: TypeAlias = Any
+ShardedVariable: TypeAlias = Any
 PARAMETERS = "parameters"
 
 
-def table_names(embedding: Any) -> list[str]:
+def table_names(embedding: TPUEmbeddingV2) -> list[str]:
     """The names of the tables, in the order of features."""
     return [config.name for config in embedding._table_config]
 
 
-def read_table(embedding: Any, name: str) -> dict[str, Array]:
+def slot_names(embedding: TPUEmbeddingV2, name: str) -> list[str]:
+    """`PARAMETERS`, for the table itself, and the names of its slots, sorted."""
+    return sorted(_variables(embedding, name))
+
+
+def table_shape(embedding: TPUEmbeddingV2, name: str) -> tuple[int, int]:
+    """The rows and the dimension of a table, and of each of its slots."""
+    rows, dimension = embedding.embedding_layouts[name].unsharded_shape
+    return rows, dimension
+
+
+def read_table(embedding: TPUEmbeddingV2, name: str) -> dict[str, Array]:
     """Copies of a table and its slots by name, [rows, dimension] each."""
     rows, dimension = _rows(embedding, name)
     return {
@@ -26,7 +40,9 @@ def read_table(embedding: Any, name: str) -> dict[str, Array]:
     }
 
 
-def write_table(embedding: Any, name: str, values: Mapping[str, Array]) -> None:
+def write_table(
+    embedding: TPUEmbeddingV2, name: str, values: Mapping[str, Array]
+) -> None:
     """Writes a table and its slots. Padding and other tables of the stack stay."""
     rows, dimension = _rows(embedding, name)
     for slot, variable in _variables(embedding, name).items():
@@ -37,23 +53,23 @@ def write_table(embedding: Any, name: str, values: Mapping[str, Array]) -> None:
             part.assign(new)
 
 
-def _variables(embedding: Any, name: str) -> Mapping[str, Any]:
+def _variables(embedding: TPUEmbeddingV2, name: str) -> Mapping[str, ShardedVariable]:
     stack = embedding.embedding_layouts[name].stacked_table_name
-    variables: Mapping[str, Any] = embedding.variables[stack]
+    variables: Mapping[str, ShardedVariable] = embedding.variables[stack]
     return variables
 
 
-def _whole(variable: Any) -> Array:
+def _whole(variable: ShardedVariable) -> Array:
     return np.concatenate([part.numpy() for part in variable.values])
 
 
-def _rows(embedding: Any, name: str) -> tuple[NDArray[np.int64], int]:
+def _rows(embedding: TPUEmbeddingV2, name: str) -> tuple[NDArray[np.int64], int]:
     """Where the rows of a table are in its stack, and its dimension.
 
     Row r is in shard r % shards, of which a rotation moves all to other SparseCores.
     """
     layout = embedding.embedding_layouts[name]
-    count, dimension = layout.unsharded_shape
+    count, dimension = table_shape(embedding, name)
     shards = layout.num_sparse_cores
     variable = _variables(embedding, name)[PARAMETERS]
     rows_of_shard = variable.shape[0] // shards

@@ -45,14 +45,19 @@ def adapt_tpu_embedding() -> None:
         dequeue,
         apply_gradients,
     )
-    wrap_tpu_embedding(methods, _wrapped)
+    wrap_tpu_embedding(methods, wrapped)
 
 
-def _wrapped(original: Method, method: Method) -> Method:
+def wrapped(original: Method, method: Method) -> Method:
+    """A method that runs `method` under opwright's strategies, else `original`."""
+
     @functools.wraps(original)
     def call(self: TPUEmbedding, *args: Any, **kwargs: Any) -> Any:
-        # During `__init__` the object has no attribute `_strategy` yet.
-        strategy = vars(self).get("_strategy") or tf.distribute.get_strategy()
+        # During `__init__` the object has no attribute `_strategy` yet. Variables call
+        # theirs _distribute_strategy.
+        known = vars(self)
+        strategy = known.get("_strategy") or known.get("_distribute_strategy")
+        strategy = strategy or tf.distribute.get_strategy()
         if isinstance(strategy.extended, TPUSystem):
             return method(self, functools.partial(original, self), *args, **kwargs)
         return original(self, *args, **kwargs)
@@ -67,10 +72,10 @@ def _wrapped(original: Method, method: Method) -> Method:
 def __init__(  # noqa: N807
     self: TPUEmbedding,
     original: Method,
-    feature_config: Any,
-    optimizer: Any,
-    *args: Any,
-    **kwargs: Any,
+    feature_config: object,
+    optimizer: object,
+    *args: object,
+    **kwargs: object,
 ) -> None:
     check_features(feature_config, optimizer)
     adapt_layers()
@@ -153,7 +158,7 @@ def _raise_error_for_incorrect_control_flow_context(
 
 
 def _raise_error_for_non_direct_inputs(
-    self: TPUEmbedding, original: Method, features: Any
+    self: TPUEmbedding, original: Method, features: object
 ) -> None:
     run = enclosing_run()
     if run is None or run.strict:
@@ -163,8 +168,8 @@ def _raise_error_for_non_direct_inputs(
 def enqueue(
     self: TPUEmbedding,
     original: Method,
-    features: Any,
-    weights: Any = None,
+    features: object,
+    weights: object = None,
     training: bool = True,
     name: str | None = None,
     device: str | None = None,
@@ -191,7 +196,7 @@ def enqueue(
     original(features, weights, training, name, device)
 
 
-def dequeue(self: TPUEmbedding, original: Method, name: str | None = None) -> Any:
+def dequeue(self: TPUEmbedding, original: Method, name: str | None = None) -> object:
     _need_replica(self, "dequeue", name)
     if tf.executing_eagerly():
         _need_batch(self)
@@ -199,7 +204,7 @@ def dequeue(self: TPUEmbedding, original: Method, name: str | None = None) -> An
 
 
 def apply_gradients(
-    self: TPUEmbedding, original: Method, gradients: Any, name: str | None = None
+    self: TPUEmbedding, original: Method, gradients: object, name: str | None = None
 ) -> None:
     _need_replica(self, "apply_gradients", name)
     try:
@@ -240,7 +245,9 @@ def _need_batch(self: TPUEmbedding) -> None:
         time.sleep(0.001)
 
 
-def check_batch(self: TPUEmbedding, features: Any, weights: Any, in_run: bool) -> None:
+def check_batch(
+    self: TPUEmbedding, features: object, weights: object, in_run: bool
+) -> None:
     """Refuses features that are not those of the configuration, or are no ids."""
     for where, ids in _of_a_replica(self, "features", features, in_run):
         _check_ids(where, ids)
@@ -274,7 +281,7 @@ def _need_replica(self: TPUEmbedding, method: str, name: str | None) -> None:
 
 
 def _of_a_replica(
-    self: TPUEmbedding, what: str, values: Any, in_run: bool
+    self: TPUEmbedding, what: str, values: object, in_run: bool
 ) -> list[tuple[str, Any]]:
     """The values of the first core with their paths, for checks.
 

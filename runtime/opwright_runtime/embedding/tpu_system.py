@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
 from opwright_runtime._internals import one_device, tpu_strategy
 from opwright_runtime.embedding.fetched_data import Distributed, fetched
@@ -30,7 +31,7 @@ class HardwareFeature:
     sparse_cores: int | None = None
 
     @property
-    def embedding_feature(self) -> Any:
+    def embedding_feature(self) -> object:
         return _Feature.V1 if self.sparse_cores is None else _Feature.V2
 
     @property
@@ -71,7 +72,7 @@ class TPUSystem:
         return 1
 
     @property
-    def _tpu_devices(self) -> Any:
+    def _tpu_devices(self) -> NDArray[np.str_]:
         """The names of the cores, [replicas, cores of a replica]."""
         return np.array(core_names(self.num_replicas_per_host)).reshape(-1, 1)
 
