@@ -15,6 +15,8 @@ from opwright_runtime import errors
 #: The ops of a call, in the order in which they run.
 Way: TypeAlias = tuple[str, ...]
 
+_Table: TypeAlias = Mapping[str, Mapping[str, Any]]
+
 #: If a function runs several ops, the share of the one that fewest functions run.
 _COMPOSED: Final = 0.7
 #: If no example calls a function and its source names more ops than this, the function
@@ -23,9 +25,9 @@ _FEW: Final = 4
 
 
 @cache
-def _table() -> Mapping[str, Mapping[str, Any]]:
-    text = Path(__file__).with_suffix(".json").read_text("utf-8")
-    return json.loads(text)  # type: ignore[no-any-return]
+def _table() -> _Table:
+    found: _Table = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
+    return found
 
 
 @cache
