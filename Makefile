@@ -46,7 +46,7 @@ check: $(VENV)/.ready ## Fail if generated/ is not what opdefs/ say.
 	$(BIN)/opwright-codegen generate --check
 
 # The markers of tests/support/tiers.py, which says why `test` leaves their tests out.
-EXTENDED := compile_tpu or convert or cuda or full_matrix or hosts or libraries or notebooks or process_ends or project or wheel
+EXTENDED := compile_tpu or convert or cuda or endurance or equivalence or full_matrix or hosts or libraries or notebooks or process_ends or project or wheel
 
 types: $(VENV)/.native ## Check types with mypy and pyright: packages, examples and documents.
 	$(BIN)/python -m pytest -m typing tests/generated/test_typing.py tests/reference/test_examples.py \

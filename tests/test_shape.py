@@ -83,6 +83,7 @@ def changes_path(tree: ast.AST) -> bool:
     return False
 
 
+@pytest.mark.rotating
 def test_modules_import_no_test_module() -> None:
     wrong = {
         path.relative_to(TESTS).as_posix(): found

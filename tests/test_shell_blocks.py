@@ -105,6 +105,7 @@ assert "opwright" in tf.raw_ops.MatMul.__code__.co_filename
 """
 
 
+@pytest.mark.rotating
 def test_page_on_raw_ops_ports_a_program(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(OLD_PROGRAM, "utf-8")

@@ -155,6 +155,7 @@ def test_since_with_a_registry_of_another_name_is_refused(dated: Path) -> None:
     assert f"{said} 2.21.pb.xz" in done.stderr
 
 
+@pytest.mark.rotating
 @pytest.mark.slow  # In a process with TensorFlow.
 def test_since_writes_the_first_version_without_an_op_or_attr(dated: Path) -> None:
     kept(dated, "2.21", [op("Gone", [1]), op("Roll", [1, 19, 6], "by", "fast")])
@@ -259,6 +260,7 @@ def test_kept_registries_begin_with_the_versions_that_wheels_are_for() -> None:
     assert len(HISTORY) <= len(supported) + 1
 
 
+@pytest.mark.rotating
 @pytest.mark.slow  # It takes seconds.
 @pytest.mark.parametrize("first", range(len(HISTORY)))
 def test_dated_by_kept_registries_changes_no_opdef(first: int) -> None:
@@ -275,6 +277,7 @@ def ops_by_name(path: str) -> dict[str, Op]:
     return {op.name: op for op in sources.ops(path)[0]}
 
 
+@pytest.mark.rotating
 @pytest.mark.slow  # In a process with TensorFlow.
 def test_source_that_is_a_version_is_its_registry(tmp_path: Path) -> None:
     done = command_on_registry("diff", "2.20", "2.21", cwd=tmp_path)

@@ -212,6 +212,7 @@ def test_diff_of_installed_and_opdefs_is_what_other_versions_have() -> None:
     assert f"{len(expected)} change" in done.stderr
 
 
+@pytest.mark.rotating
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["pb", "pbtxt"])
 def test_save_list_differs_from_changed_opdefs(tmp_path: Path, suffix: str) -> None:

@@ -186,6 +186,7 @@ def spoiled_texts(draw: st.DrawFn) -> tuple[bytes, Path]:
     return text.encode("utf-8", "surrogatepass"), path
 
 
+@pytest.mark.rotating
 @fuzz_more
 @given(spoiled_texts())
 def test_spoiled_text_is_told(spoiled: tuple[bytes, Path]) -> None:
@@ -257,6 +258,7 @@ def spoiled_nodes(draw: st.DrawFn) -> tuple[bytes, Path]:
     return text.encode("utf-8", "surrogatepass"), path
 
 
+@pytest.mark.rotating
 @fuzz_more
 @given(spoiled_nodes())
 def test_spoiled_nodes_are_told(spoiled: tuple[bytes, Path]) -> None:
@@ -530,6 +532,7 @@ def valid_ops(draw: st.DrawFn) -> Op:
     )
 
 
+@pytest.mark.rotating
 @fuzz
 @given(valid_ops())
 def test_valid_ops_survive_yaml_and_generate_python(op: Op) -> None:
@@ -540,6 +543,7 @@ def test_valid_ops_survive_yaml_and_generate_python(op: Op) -> None:
     import_generated(op)
 
 
+@pytest.mark.rotating
 @fuzz
 @given(spoiled_nodes())
 def test_spoiled_ops_that_stay_valid_generate_python(

@@ -196,6 +196,7 @@ def test_generate_without_a_referenced_op_is_refused(place_of_work: Path) -> Non
     assert tree(place_of_work / "generated") == before
 
 
+@pytest.mark.rotating
 @pytest.mark.slow  # It takes seconds.
 @pytest.mark.parametrize("what", ["edited", "missing", "extra", "manifest"])
 def test_check_finds_what_is_not_as_generated(
@@ -363,6 +364,7 @@ for path in paths[int(sys.argv[2])::int(sys.argv[3])]:
 """
 
 
+@pytest.mark.rotating
 @pytest.mark.slow
 @pytest.mark.partial
 def test_op_sources_hash_seed_and_locale_change_nothing() -> None:

@@ -57,7 +57,7 @@ def members(group: int) -> list[str]:
     return found
 
 
-@pytest.mark.rotating
+@pytest.mark.endurance
 def test_generate_killed_at_random_leaves_whole_files(tmp_path: Path) -> None:
     """Each run goes from one version of all files to another, and is cut short."""
     versions: list[dict[str, bytes]] = []

@@ -71,6 +71,7 @@ def test_models_of_the_registry_and_of_yaml_agree_in_facts() -> None:
     assert different == []
 
 
+@pytest.mark.rotating
 @pytest.mark.slow
 def test_dump_of_every_opdef_is_byte_identical() -> None:
     """A file that is read and written anew is the same, byte for byte."""
@@ -284,6 +285,7 @@ def test_import_with_same_facts_keeps_the_file(tmp_path: Path) -> None:
     assert path.read_text("utf-8") == text
 
 
+@pytest.mark.rotating
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["installed", "newest"])
 def test_import_of_everything_changes_nothing(version: str, tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ def new(folder: Path, opdef: str, package: str = "my_ops") -> list[str]:
     return [line.partition(": ")[2] for line in done.stdout.splitlines()]
 
 
+@pytest.mark.rotating
 @pytest.mark.slow  # It takes seconds.
 def test_new_after_edits_keeps_author_files(tmp_path: Path) -> None:
     opdef = place(tmp_path / "my_opdefs", "audio", "Gain", GAIN)
@@ -363,6 +364,7 @@ def outcome_of(folder: Path, opdef: str, only: str) -> str:
     return run_code(program, *options, cwd=folder, PYTHONPATH=path).stdout
 
 
+@pytest.mark.rotating
 @pytest.mark.slow  # In a process with TensorFlow.
 def test_new_test_of_an_op_with_another_output_shows_the_keys(tmp_path: Path) -> None:
     output = "  - {name: idx, type: out_idx, shape: n}\n"
@@ -383,6 +385,7 @@ def test_new_test_of_an_op_with_another_output_shows_the_keys(tmp_path: Path) ->
     assert "2 passed" in outcome(results)
 
 
+@pytest.mark.rotating
 @pytest.mark.slow  # In a process with TensorFlow.
 @pytest.mark.parametrize(
     ("old", "new_", "words"),
@@ -402,6 +405,7 @@ def test_new_test_of_a_wrong_example_shows_what_came(
     assert words in said
 
 
+@pytest.mark.rotating
 @pytest.mark.slow  # In a process with TensorFlow.
 def test_new_test_of_an_unknown_dtype_names_the_file(tmp_path: Path) -> None:
     place(tmp_path / "my_opdefs", "audio", "Unique", UNIQUE)
@@ -586,6 +590,7 @@ def test_example_project_is_as_generated(tmp_path: Path) -> None:
         assert (tmp_path / name).read_text() == (EXAMPLE / name).read_text(), name
 
 
+@pytest.mark.rotating
 @pytest.mark.slow  # It takes seconds.
 @pytest.mark.parametrize("folder", ["my defs", "$(shell touch ran)", "a;touch ran;b"])
 def test_new_with_a_folder_that_a_shell_reads_quotes_it(

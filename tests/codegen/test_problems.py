@@ -814,6 +814,7 @@ def test_check_tree_empty_folder_is_a_problem(tmp_path: Path) -> None:
     assert tree(tmp_path) == {}
 
 
+@pytest.mark.rotating
 @pytest.mark.slow  # It takes seconds.
 def test_committed_opdefs_have_no_mistakes() -> None:
     done = command("lint")

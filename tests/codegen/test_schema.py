@@ -48,6 +48,7 @@ def test_schema_keys_by_hand_equal_form() -> None:
     assert set().union(*map(by_hand, tables)) == set(form.BY_HAND_BELOW)
 
 
+@pytest.mark.rotating
 @pytest.mark.slow
 def test_schema_accepts_every_opdef() -> None:
     wrong = {

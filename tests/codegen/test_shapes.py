@@ -116,6 +116,7 @@ def test_read_input_named_in_own_shape_is_no_value() -> None:
     assert found.values == frozenset() and set(found.symbols) == {"size"}
 
 
+@pytest.mark.rotating
 @every_opdef_by_group()
 def test_values_used_of_every_op_equals_read(names: list[str]) -> None:
     def check(name: str) -> None:

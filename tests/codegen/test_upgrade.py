@@ -257,6 +257,7 @@ def test_existing_environment_without_ready_is_not_complete(tmp_path: Path) -> N
     assert environment.existing(tmp_path, f"{minor}.999") is None
 
 
+@pytest.mark.rotating
 @pytest.mark.slow  # It makes an environment.
 def test_upgrade_to_a_version_that_pip_lacks_names_pip_s_last_lines(
     tmp_path: Path,

@@ -23,6 +23,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved_on_a_gpu(tmp_path_factory.mktemp("models") / "source")
 
 
+@pytest.mark.rotating
 def test_opwright_convert_plain_writes_a_model_and_a_table(
     source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

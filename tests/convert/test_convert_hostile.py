@@ -43,6 +43,7 @@ def test_to_plain_an_unknown_attr_value_is_refused(
     assert [one.name for one in tmp_path.iterdir()] == ["source"]
 
 
+@pytest.mark.rotating
 def test_to_plain_an_unregistered_op_is_named(tmp_path: Path) -> None:
     saved_on_a_gpu(tmp_path / "source")
     changed = message(tmp_path / "source")
@@ -53,6 +54,7 @@ def test_to_plain_an_unregistered_op_is_named(tmp_path: Path) -> None:
         to_plain(tmp_path / "source", tmp_path / "target")
 
 
+@pytest.mark.rotating
 def test_to_plain_a_pipe_among_the_variables_is_refused(tmp_path: Path) -> None:
     saved_on_a_gpu(tmp_path / "source")
     os.mkfifo(tmp_path / "source" / "variables" / "pipe")

@@ -45,20 +45,16 @@ def saved(model: Any, kind: str, folder: Path) -> Path:
     return source
 
 
-def in_part(part: int, kind: str, mask: bool) -> Any:
-    """A case of a rotating test; it takes too long to meet another one by chance."""
-    return pytest.param(kind, mask, marks=pytest.mark.rotating(part=part))
-
-
+@pytest.mark.convert
 @pytest.mark.parametrize("convert", CONVERSIONS)
 @pytest.mark.parametrize(
     ("kind", "mask"),
     [
-        in_part(1, "exported", False),
-        in_part(2, "exported", True),
-        in_part(3, "SavedModel", False),
-        in_part(5, ".h5", True),
-        in_part(6, ".keras", False),
+        ("exported", False),
+        ("exported", True),
+        ("SavedModel", False),
+        (".h5", True),
+        (".keras", False),
     ],
 )
 def test_convert_of_layers_of_keras_2_reaches_all_formats(
@@ -178,9 +174,9 @@ def test_to_tflite_of_layers_of_keras_2_fuses_an_lstm(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "mask"),
     [
-        in_part(7, "exported", False),
-        in_part(8, "exported", True),
-        in_part(9, "SavedModel", False),
+        ("exported", False),
+        ("exported", True),
+        ("SavedModel", False),
     ],
 )
 def test_to_plain_of_layers_of_keras_2_keeps_their_gradients(

@@ -59,6 +59,7 @@ def found_ops(source: Any, folder: Path) -> set[str]:
     return {one.op for one in report.found}
 
 
+@pytest.mark.rotating
 def test_to_plain_of_keras_layers_changes_none_of_them_while_it_traces(
     tmp_path: Path,
 ) -> None:
@@ -75,6 +76,7 @@ def test_to_plain_of_keras_layers_changes_none_of_them_while_it_traces(
     assert seen and all(one == kinds for one in seen)
 
 
+@pytest.mark.rotating
 def test_to_plain_of_keras_layers_leaves_calls_of_other_threads_alone(
     tmp_path: Path,
 ) -> None:
@@ -152,6 +154,7 @@ def test_to_plain_of_a_model_that_has_no_copy_says_which_loops_stay(
         assert "OpwrightKerasRNN" in {one.op for one in report.found}
 
 
+@pytest.mark.rotating
 def test_to_plain_of_a_stateful_layer_continues_from_its_state(tmp_path: Path) -> None:
     x = keras.Input([5, 3], batch_size=2, name="x")
     made = keras.Model(x, L.LSTM(4, stateful=True)(x))

@@ -134,6 +134,7 @@ def test_to_plain_of_opwright_keras_layers_keeps_their_gradient(
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("function", BODIES)
 def test_to_plain_of_a_node_in_another_body_gives_equal_numbers(
     function: Any, tmp_path: Path
@@ -141,10 +142,12 @@ def test_to_plain_of_a_node_in_another_body_gives_equal_numbers(
     check_same(model(function), tmp_path)
 
 
+@pytest.mark.rotating
 def test_to_plain_of_a_compiled_function_gives_equal_numbers(tmp_path: Path) -> None:
     check_same(model(lambda x, p: recurrent(x, p)[0], compiled=True), tmp_path)
 
 
+@pytest.mark.rotating
 def test_to_plain_of_a_training_step_gives_equal_gradients(tmp_path: Path) -> None:
     def step(x: Any, params: Any) -> Any:
         with tf.GradientTape() as tape:
@@ -155,6 +158,7 @@ def test_to_plain_of_a_training_step_gives_equal_gradients(tmp_path: Path) -> No
     check_same(model(step), tmp_path)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("mode", ["gru", "rnn_tanh"])
 def test_to_plain_of_a_training_step_without_cell_states_gives_equal_gradients(
     mode: str, tmp_path: Path

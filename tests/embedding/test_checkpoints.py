@@ -106,6 +106,7 @@ def test_checkpoint_saved_asynchronously_has_tables(tmp_path: Path) -> None:
         assert any(np.array_equal(values, expected) for values in found)
 
 
+@pytest.mark.rotating
 def test_checkpoint_in_new_process_continues_bit_by_bit(tmp_path: Path) -> None:
     """As if nothing had happened: every table, every slot, pipelined as well."""
     expected = {}

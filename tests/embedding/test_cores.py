@@ -22,7 +22,7 @@ from support.processes import run_code, run_program
     [
         "same_tables of 2",
         "same_tables of 4",
-        "same_tables of 8",
+        pytest.param("same_tables of 8", marks=pytest.mark.equivalence),
         "same_tables of 4, pipelined",
         "checkpoints",
         "values",

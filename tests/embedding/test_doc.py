@@ -90,6 +90,7 @@ def test_embedding_config_error_is_shown_on_page() -> None:
     assert str(raised.value) == shown
 
 
+@pytest.mark.rotating
 def test_page_tables_are_current() -> None:
     renewed: Callable[[str], str] = TABLES["renewed"]
     assert renewed(PAGE) == PAGE, "run docs/embedding_tables.py"

@@ -48,7 +48,7 @@ CASES = [
 ]
 
 
-@pytest.mark.rotating
+@pytest.mark.endurance
 @pytest.mark.parametrize("case", CASES)
 def test_failures_at_random_places(case: str) -> None:
     """Tables are what the steps make that count, each with its own ids."""
@@ -57,7 +57,7 @@ def test_failures_at_random_places(case: str) -> None:
     assert "steps counted" in ran.stdout
 
 
-@pytest.mark.rotating(part=3)
+@pytest.mark.endurance
 def test_failed_steps_memory_stays_level() -> None:
     ran = run_program(
         "embedding.support.failing_steps", "long", "--failures", "10000", "--pipelined"

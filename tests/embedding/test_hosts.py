@@ -49,6 +49,7 @@ def test_hosts_tables_equal_one_host(tmp_path: Path) -> None:
         assert (int(number) > 0) == (hosts != "1")
 
 
+@pytest.mark.rotating
 def test_hosts_step_refused_by_one_is_taken_by_none(tmp_path: Path) -> None:
     """No host applies it, all get the error, and the next one goes on.
 
@@ -75,6 +76,7 @@ def test_hosts_step_refused_by_one_is_taken_by_none(tmp_path: Path) -> None:
                 np.testing.assert_allclose(found[key], value, 1e-6, least, err_msg=key)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("what", "mine", "others"),
     [
@@ -106,6 +108,7 @@ def test_hosts_with_other_programs_are_refused_by_name(
         assert "all hosts must run the same program" in told
 
 
+@pytest.mark.rotating
 def test_hosts_stopped_host_is_named(tmp_path: Path) -> None:
     """It is stopped, for more than the 5 s that the others wait for it."""
     done = run_program("embedding.support.hosts", tmp_path, "stopped", timeout=200)

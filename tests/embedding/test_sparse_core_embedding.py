@@ -24,7 +24,7 @@ if tf.__version__ < "2.21":
     pytest.skip("TPUEmbeddingV2 runs with TensorFlow 2.21", allow_module_level=True)
 
 
-@pytest.mark.rotating
+@pytest.mark.equivalence
 @pytest.mark.parametrize(
     "optimizer", ["sgd", "adagrad", "adagrad_momentum", "adam", "ftrl"]
 )
@@ -362,6 +362,7 @@ def of_keras_rs(sparse_cores: int, start: float) -> Any:
     return layer, model
 
 
+@pytest.mark.rotating
 def test_distributed_embedding_v2_saved_weights_load_with_other_shards(
     tmp_path: Path,
 ) -> None:

@@ -120,7 +120,7 @@ def test_two_tower_impossible_arguments_are_refused(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.rotating(part=1)
+@pytest.mark.hosts
 def test_two_tower_hosts_share_the_tables(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

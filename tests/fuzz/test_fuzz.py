@@ -60,6 +60,7 @@ def some_calls() -> tuple[int, str]:
     return status, said.getvalue()
 
 
+@pytest.mark.rotating
 @pytest.mark.partial
 def test_fuzzer_random_calls_find_nothing(some_calls: tuple[int, str]) -> None:
     status, said = some_calls

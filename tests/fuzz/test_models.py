@@ -19,7 +19,7 @@ GRAPH: Any = vars(graph_pb2)["GraphDef"]
 
 
 @pytest.mark.partial
-@pytest.mark.rotating
+@pytest.mark.endurance
 def test_convert_of_damaged_models_is_done_or_refused() -> None:
     start = 0 if tiers.FULL else COUNT * tiers.part()
     done = run_program("fuzz.models", str(COUNT), "--seed", str(start), timeout=3000)

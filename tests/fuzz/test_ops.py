@@ -60,6 +60,7 @@ def seed_with(op: str, place: str, kind: str, wanted: str) -> Bend:
     raise AssertionError(f"no bend makes {wanted}")
 
 
+@pytest.mark.rotating
 def test_worker_call_that_aborts_is_found(worker: LimitedWorker) -> None:
     bend = seed_with(
         "LearnedUnigramCandidateSampler", "range_max", "attr", "2147483648"
@@ -74,6 +75,7 @@ def test_worker_call_that_aborts_is_found(worker: LimitedWorker) -> None:
     assert replayed(worker, call("AddV2")).place is None
 
 
+@pytest.mark.rotating
 def test_worker_call_that_hangs_is_ended(
     monkeypatch: pytest.MonkeyPatch, worker: LimitedWorker
 ) -> None:
@@ -113,6 +115,7 @@ def test_run_goes_on_after_a_call_that_ends_the_process(tmp_path: Path) -> None:
     assert {one.code for one in again.found} == {one.code for one in made.found}
 
 
+@pytest.mark.rotating
 def test_main_replay_counts_the_calls_that_end_the_process(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

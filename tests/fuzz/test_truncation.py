@@ -26,6 +26,7 @@ def test_truncation_of_some_ops_is_stated_by_their_opdefs() -> None:
     assert len(tried) > len(found)
 
 
+@pytest.mark.rotating
 def test_find_leaves_out_seeds() -> None:
     found, tried = find(["RandomIndexShuffle"], seconds=300)
     assert "RandomIndexShuffle.max_index" in tried

@@ -147,6 +147,7 @@ def test_search_name_comes_first(query: str, first: str) -> None:
     assert found[0].op_class is opwright.op_class(first)
 
 
+@pytest.mark.rotating
 def test_search_name_of_each_op_puts_it_first() -> None:
     for name, document in documents().items():
         assert opwright.search(name, 1)[0].name == name
@@ -395,6 +396,7 @@ def test_cli_whose_reader_has_ended_prints_no_traceback(command: str) -> None:
     assert "BrokenPipe" not in done.stderr
 
 
+@pytest.mark.rotating
 def test_cli_search_in_a_terminal_cuts_rows_to_its_width() -> None:
     program = """
 import os, runpy, sys

@@ -26,7 +26,7 @@ def losses(mode: str, flags: str) -> dict[str, list[float]]:
     return found
 
 
-@pytest.mark.rotating
+@pytest.mark.equivalence
 @pytest.mark.parametrize("mode", ["lstm", "gru", "rnn_relu"])
 def test_auto_jit_losses_match_those_without(mode: str) -> None:
     plain = losses(mode, "")

@@ -33,6 +33,7 @@ def masks(request: pytest.FixtureRequest) -> Masks:
     return drawn
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("dropout", [0.1, 0.5, 0.9])
 def test_dropout_drops_its_share_and_scales_the_rest(
     masks: Masks, dropout: float
@@ -48,6 +49,7 @@ def test_dropout_drops_its_share_and_scales_the_rest(
     np.testing.assert_array_equal(y, dx)
 
 
+@pytest.mark.rotating
 def test_dropout_masks_change_with_call_and_seed(masks: Masks) -> None:
     draws = [masks(0.5)[0], masks(0.5)[0], masks(0.5, 1)[0], masks(0.5, 0, 1)[0]]
     for i, one in enumerate(draws):
@@ -90,6 +92,7 @@ for compiled in (False, True):
 """
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("value", ["1", "true"])
 def test_dropout_reset_of_generator_makes_calls_equal(value: str) -> None:
     """The environment variable is the one of TensorFlow's GPU kernels."""

@@ -94,6 +94,7 @@ def test_jit_compile_constant_lengths_out_of_range_are_refused(
                 run(lambda w=wrong: function(tf.constant([w, T])), compiled=compiled)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("function", LENGTHS)
 def test_jit_compile_tensor_lengths_out_of_range_are_clipped(
     function: Callable[[Any], Any],

@@ -421,6 +421,7 @@ def test_keras_layers_fit_matches_keras(compiled: str) -> None:
         np.testing.assert_allclose(found, wanted, 0, 1e-4)
 
 
+@pytest.mark.rotating
 def test_keras_layers_encoder_and_decoder_match_keras() -> None:
     """The functional API: states and masks are symbolic."""
 

@@ -276,7 +276,7 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.rotating(part=5)
+@pytest.mark.endurance
 def test_weight_cache_resident_memory_stays_level() -> None:
     """After 1,000 sets of weights of 2 MiB, 30 epochs of 6 layers and 40 nodes."""
     done = run_code(RESIDENT)

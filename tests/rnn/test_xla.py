@@ -153,6 +153,7 @@ def test_xla_random_case_matches_cpu(mode: str) -> None:
     draw()
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("mode", MODES)
 def test_xla_single_step_matches_cpu(mode: str) -> None:
     for lengths in (None, (0,)):

@@ -48,6 +48,8 @@ EXTENDED: dict[str, tuple[str, tuple[str, ...]]] = {
         "compiles the experimental CUDA backend, or runs it on the CPU, also in C++",
         ("gpu",),
     ),
+    "endurance": ("repeats steps, calls, models or kills by the thousand", ()),
+    "equivalence": ("compares long trainings with those of a peer", ()),
     "full_matrix": ("needs every op in every mode", ()),
     "hosts": (
         "trains on several processes",

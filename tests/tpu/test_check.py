@@ -75,6 +75,7 @@ def test_report_str_and_as_dict_hold_the_numbers(product: Report) -> None:
     assert found["compilations"][0]["flops"] == product.compilations[0].flops
 
 
+@pytest.mark.rotating
 def test_check_tpu_keras_model_forward_and_training_compile() -> None:
     model = keras.Sequential(
         [keras.Input([4]), keras.layers.Dense(3, name="last")], name="small"
@@ -102,6 +103,7 @@ def test_check_tpu_keras_model_forward_and_training_compile() -> None:
     assert model.weights[0].value.shape == (4, 3)
 
 
+@pytest.mark.rotating
 def test_check_tpu_while_loop_compiles() -> None:
     def power(x: tf.Tensor) -> tf.Tensor:
         y = x
@@ -112,6 +114,7 @@ def test_check_tpu_while_loop_compiles() -> None:
     assert check_tpu(power, tf.TensorSpec([8, 8]), chips=ONE).compiles
 
 
+@pytest.mark.rotating
 def test_check_tpu_python_arguments_and_arrays_are_accepted() -> None:
     def scaled(inputs: dict[str, tf.Tensor], double: bool) -> tf.Tensor:
         return inputs["a"] * 2 if double else tf.strings.as_string(inputs["a"])
@@ -163,6 +166,7 @@ def test_check_tpu_unsupported_dtype_and_table_are_blockers() -> None:
     assert report.blockers[1].reason == "XLA has no kernel for T=string"
 
 
+@pytest.mark.rotating
 def test_check_tpu_unique_with_counts_compiles_as_unique_and_segment_sum() -> None:
     def counts(ids: tf.Tensor) -> Any:
         found = tf.unique(ids)
@@ -184,6 +188,7 @@ def test_check_tpu_print_is_a_blocker() -> None:
     assert "PrintV2" in [each.op for each in check_tpu(printed, FLOAT).blockers]
 
 
+@pytest.mark.rotating
 def test_check_tpu_program_larger_than_hbm_does_not_compile() -> None:
     report = check_tpu(
         tf.linalg.matrix_transpose, tf.TensorSpec([2**17, 2**16]), chips=ONE
@@ -229,6 +234,7 @@ def test_check_tpu_model_of_open_shape_gives_the_argument_to_write(given: Any) -
         check_tpu(flipped, *given, chips=ONE)
 
 
+@pytest.mark.rotating
 def test_check_tpu_sizes_that_inputs_limit_compile() -> None:
     def positive(x: tf.Tensor) -> Any:
         return tf.boolean_mask(x, x > 0), tf.where(x)
@@ -247,6 +253,7 @@ def test_check_tpu_two_sizes_of_values_in_a_tensor_name_the_op_to_pad() -> None:
     assert re.search(r"come from Where \(.*test_check\.py:\d+\): pad to a fixed", said)
 
 
+@pytest.mark.rotating
 def test_check_tpu_input_of_a_signature_with_a_default_is_missing() -> None:
     @tf.function(input_signature=[tf.TensorSpec([None, None], name="x")])
     def doubled(x: Any = None) -> tf.Tensor:
@@ -257,6 +264,7 @@ def test_check_tpu_input_of_a_signature_with_a_default_is_missing() -> None:
     assert check_tpu(doubled, FLOAT, chips=ONE).compiles
 
 
+@pytest.mark.rotating
 def test_check_tpu_traced_function_uses_shapes_of_the_call() -> None:
     @tf.function(input_signature=[tf.TensorSpec([None, 4])])
     def doubled(x: tf.Tensor) -> tf.Tensor:
@@ -333,6 +341,7 @@ def test_check_tpu_compiler_crash_is_reported(
     assert "died (SIGABRT)" in (report.compilations[0].error or "")
 
 
+@pytest.mark.rotating
 def test_check_tpu_compiler_crash_leaves_other_chips(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -93,6 +93,7 @@ def test_tpu_check_command_unsupported_op_with_json_has_the_requested_chips(
     }
 
 
+@pytest.mark.rotating
 def test_tpu_check_command_unnamed_input_is_that_of_the_only_one(
     saved: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,6 +110,7 @@ def keras_file(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
+@pytest.mark.rotating
 def test_tpu_check_command_keras_file_compiles(
     keras_file: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -144,6 +146,7 @@ def test_tpu_check_command_bad_inputs_of_a_keras_file_return_2(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.rotating
 def test_tpu_check_command_keras_model_of_a_module_takes_an_unnamed_input(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -274,6 +277,7 @@ def test_tpu_check_command_without_saved_model_returns_2(
     assert "no SavedModel there" in capsys.readouterr().err
 
 
+@pytest.mark.rotating
 def test_tpu_check_command_function_of_a_file_compiles(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -305,6 +309,7 @@ def doubled(x):
 """
 
 
+@pytest.mark.rotating
 def test_tpu_check_command_json_of_a_program_that_prints_stands_alone(
     tmp_path: Path,
 ) -> None:
@@ -319,6 +324,7 @@ def test_tpu_check_command_json_of_a_program_that_prints_stands_alone(
     assert said.count("traced") >= 1 and said.count("ended") == 1
 
 
+@pytest.mark.rotating
 def test_tpu_check_command_json_leaves_stdout_to_its_caller(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,6 +49,7 @@ def ops(program: Any, *args: Any, **kwargs: Any) -> tuple[str, ...]:
     return lowering.op_types(lowering.from_function(program, args, kwargs))
 
 
+@pytest.mark.rotating
 def test_check_tpu_keras_model_is_inference(file: Path) -> None:
     for model in (flipped, file):
         report = check_tpu(model, IMAGES, chips="v5e")
@@ -63,6 +64,7 @@ def test_check_tpu_keras_model_in_training_updates_its_variables(file: Path) -> 
         assert updated(report) and report.training is True
 
 
+@pytest.mark.rotating
 def test_check_tpu_keras_model_with_an_example_by_place_and_name_is_inference() -> None:
     for report in (
         check_tpu(flipped, SPEC, chips="v5e"),
@@ -71,6 +73,7 @@ def test_check_tpu_keras_model_with_an_example_by_place_and_name_is_inference() 
         assert updated(report) == 0
 
 
+@pytest.mark.rotating
 def test_check_tpu_keras_model_in_a_training_step_trains() -> None:
     def step(images: tf.Tensor) -> Any:
         return flipped(images, training=True)
@@ -131,6 +134,7 @@ def test_check_tpu_keras_training_that_is_no_bool_is_refused() -> None:
         check_tpu(flipped, IMAGES, training="yes")
 
 
+@pytest.mark.rotating
 def test_tpu_check_command_keras_model_is_inference(
     file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -52,7 +52,7 @@ def test_runs_on_example_of_a_refused_dtype_lists_the_dtypes_of_xla() -> None:
     assert not MatMul.runs_on().refused_dtypes
 
 
-@pytest.mark.rotating(part=4)
+@pytest.mark.compile_tpu
 def test_tpu_ops_script_reproduces_rows_of_the_table(tmp_path: Path) -> None:
     """The ops are one that compiles, one that XLA refuses, and one without a trial."""
     ops = ["MatMul", "FIFOQueueV2", "InfeedDequeue"]
@@ -69,6 +69,7 @@ def test_tpu_ops_script_reproduces_rows_of_the_table(tmp_path: Path) -> None:
     assert wrong.returncode == 2 and "MatMull" in wrong.stderr
 
 
+@pytest.mark.rotating
 def test_failed_compilation_names_the_op_that_fails_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -29,6 +29,7 @@ def test_keras_layers_match_tf_keras() -> None:
         np.testing.assert_allclose(ours(x), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.rotating
 def test_keras_lstm_fit_loss_falls() -> None:
     tf.keras.utils.set_random_seed(1)
     model = tf.keras.Sequential([keras.LSTM(8), tf.keras.layers.Dense(1)])
