@@ -31,6 +31,7 @@ PROGRAMS = [
 pytestmark = pytest.mark.slow  # Each in a process of its own.
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("code", PROGRAMS)
 def test_page_code_block_runs(code: str, tmp_path: Path) -> None:
     # A file: AutoGraph reads the source.

@@ -276,6 +276,7 @@ def large_system(name: str, accumulate: bool) -> System:
     return System(tables, features)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("name", LARGE)
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_work_that_is_cut_up(isa: str, name: str, accumulate: bool) -> None:
