@@ -316,7 +316,8 @@ def test_create_tensorflow_refusal_keeps_its_message(run):
         run(call)
     error = caught.value
     assert str(error).startswith("Einsum: Expected 2 inputs")
-    assert str(error).endswith(" (given inputs[0]: float32[2,2])")
+    given = "inputs[0]: float32[2,2], equation: 'ij,jk->ik'"
+    assert str(error).endswith(f" (given {given})")
     assert "function_node" not in str(error)
     assert "[Op:" not in str(error)
     if run is eagerly:
@@ -401,6 +402,49 @@ def test_op_class_unknown_name_suggests_close_one():
     assert caught.value.allowed[0] == "MatMul"
     with pytest.raises(OpUnknownError, match=r"no op is called '1'$"):
         op_class("1")
+
+
+def test_execution_error_shows_attrs_that_are_no_defaults():
+    image, filter = tf.ones([1, 4, 4, 3]), tf.ones([2, 2, 3, 1])
+    with pytest.raises(OpError) as caught:
+        nn.conv2d(image, filter, [2, 2], "SAME")
+    assert str(caught.value).endswith(
+        "(given input: float32[1,4,4,3], filter: float32[2,2,3,1], strides: [2, 2], "
+        "padding: 'SAME')"
+    )
+
+
+def test_execution_error_says_what_to_do():
+    strides = [1, 1, 1, 1]
+    with pytest.raises(OpError, match=r"; the axis of filter before its last one has"):
+        nn.conv2d(tf.ones([1, 4, 4, 3]), tf.ones([2, 2, 1, 1]), strides, "SAME")
+    # oneDNN, which not every CPU has, takes NCHW.
+    image = tf.ones([1, 3, 4, 4])
+    text = "Default MaxPoolingOp only supports NHWC on device type CPU"
+    refused = tf.errors.InvalidArgumentError(None, None, text)
+    found = diagnosis.explain(refused, nn.MaxPool.op_def, (image,), {}, None)
+    assert str(found).endswith("; transpose the input to NHWC, or run the op on a GPU")
+
+
+def test_execution_error_states_rule_of_shape():
+    with pytest.raises(OpError) as caught:
+        array.where(True)
+    assert str(caught.value).endswith(
+        "(given input: True); shape of input: *x where 1 <= len(x) <= 8"
+    )
+
+
+def test_eager_placeholder_needs_graph():
+    with pytest.raises(OpModeError, match=r"in graphs only.*make it in a tf\.Graph"):
+        op_class("Placeholder").create(Scope.current(), tf.float32)
+    with tf.Graph().as_default():
+        made = op_class("Placeholder").create(Scope.current(), tf.float32)
+        assert made.output.dtype == tf.float32
+
+
+def test_list_input_that_is_empty_is_refused():
+    with pytest.raises(OpError, match="must have at least 1 element, not 0"):
+        op_class("AddN").create(Scope.current(), [])
 
 
 def test_create_op_of_unloaded_library_is_refused():

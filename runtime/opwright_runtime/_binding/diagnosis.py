@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from opwright_notation.evaluation import Facts, Tensor, values_used
-from opwright_notation.sizes import MisfitError
+from opwright_notation.sizes import MisfitError, count
 from opwright_runtime import errors, kernels, libraries, native
 from opwright_runtime._binding import attrs as attr_values
 from opwright_runtime._binding import matching, narrowing, shape_functions
@@ -45,7 +45,7 @@ def explain(
         return error
     call = _FailedCall(info, inputs, attrs, graph, error)
     try:
-        found = call.reason() or call.execution(call.operands_text())
+        found = call.reason() or call.execution(call.given_text(), call.rules_text())
     except Exception:
         # Arguments may be objects of any class, which may raise an error when they are
         # inspected. TensorFlow's message is then more helpful than theirs.
@@ -201,6 +201,14 @@ class _FailedCall:
                 return removed(self.info.name, gone, current, self.error)
         if self.info.has_ref and self.graph is None:
             return graph_only(self.info, self.error)
+        if self.graph is None and "You must feed a value" in str(self.error):
+            return self._error(
+                errors.OpModeError,
+                "exists in graphs only, for a run of the graph feeds its value; make "
+                "it in a tf.Graph",
+                given="eager mode",
+                allowed="a tf.Graph",
+            )
         return None
 
     def lists(self) -> errors.OpError | None:
@@ -353,9 +361,9 @@ class _FailedCall:
             length, minimum = len(value), self.info.attr[name].minimum
             other, expected = first.setdefault(name, (arg.python_name, length))
             if minimum is not None and length < minimum:
-                words = f"at least {minimum} elements"
+                words = f"at least {count(minimum, 'element')}"
             elif length != expected:
-                words = f"{expected} elements as {other} has"
+                words = f"{count(expected, 'element')} as {other} has"
             else:
                 continue
             return self._error(
@@ -487,24 +495,78 @@ class _FailedCall:
                 labels[arg.name] = arg.python_name
         return Facts(attrs, values, labels=labels)
 
-    def operands_text(self) -> str:
-        """The inputs, as an error message lists them."""
-        return ", ".join(
+    def given_text(self) -> str:
+        """The inputs, and the attrs that differ from their defaults."""
+        given = [
             f"{one.label}: {errors.repr_short(one.value)}" for one in self._operands()
-        )
+        ]
+        for name, value in self.attrs.items():
+            attr = self.info.attr[name]
+            known = attr_values.whole(attr, value)
+            if not attr_values.is_default(attr, known):
+                shown = known if attr.kind == "type" else value
+                given.append(f"{attr.python_name}: {errors.repr_short(shown)}")
+        return ", ".join(given)
 
-    def execution(self, given: str) -> errors.OpError:
-        """The error with TensorFlow's own message, and the inputs `given`."""
+    def rules_text(self) -> str:
+        """The conditions on shapes of inputs, if the call does not meet them all."""
+        if not self.info.shapes or not isinstance(self.error, _SHAPES_REFUSED):
+            return ""
+        try:
+            matching.match(self.info.shapes, self._tensors(), self._facts())
+        except matching.MismatchError:
+            return ""
+        except MisfitError:
+            pass
+        else:
+            return ""
+        rules = []
+        for arg in self.info.inputs:
+            found = _WHERE.fullmatch(self.info.shapes.get(arg.name, ""))
+            if found is not None and _names(found[2]) <= _names(found[1]):
+                rules.append(f"{arg.python_name}: {found[1]} where {found[2]}")
+        return f"; shape of {', '.join(rules)}" if rules else ""
+
+    def execution(self, given: str, rules: str = "") -> errors.OpError:
+        """The error with TensorFlow's own message, the inputs `given`, and a hint."""
         message = getattr(self.error, "message", None) or str(self.error)
         message = re.sub(r"\{\{function_node [^}]*\}\} ?", "", message)
         message = message.replace(f" [Op:{self.info.name}]", "").strip()
         # Some kernels begin their message with the name of the op, which `_error` adds.
         message = message.removeprefix(f"{self.info.name}: ")
+        hints = [f"; {hint}" for words, hint in _HINTS.items() if words in message]
+        shown = f" (given {given})" if given else ""
         return self._error(
             errors.OpExecutionError,
-            f"{message} (given {given})" if given else message,
+            f"{message}{shown}{rules}{''.join(hints)}",
             given=given or None,
         )
+
+
+# Words of TensorFlow's messages, and what to do about what they say.
+_HINTS: Mapping[str, str] = {
+    words: hint
+    for hint, several in {
+        "transpose the input to NHWC, or run the op on a GPU": (
+            "only supports NHWC",
+            "only supports the NHWC",
+        ),
+        "the axis of filter before its last one has the size of the input's channels, "
+        "unless the convolution has groups": (
+            "must be evenly divisible by number of groups",
+            "must be evenly divisible by filter depth",
+        ),
+    }.items()
+    for words in several
+}
+
+#: The shape of an input with a condition on it.
+_WHERE = re.compile(r"where\(\(([^()]*?),?\), (.*)\)")
+
+
+def _names(text: str) -> set[str]:
+    """The names of sizes in a part of the notation."""
+    return {*re.findall(r"[A-Za-z_]\w*", text)} - {"len", "and", "or", "not", "max"}
 
 
 def removed(
