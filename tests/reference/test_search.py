@@ -349,6 +349,8 @@ def test_for_tf_unknown_name_suggests_close_one() -> None:
     with pytest.raises(OpUnknownError, match=r"tf\.nn\.softmax") as unknown:
         opwright.for_tf("tf.nn.softmx")
     assert unknown.value.given == "tf.nn.softmx"
+    with pytest.raises(OpUnknownError, match=r"is opwright\.op_class\('TopKV2'\)$"):
+        opwright.for_tf("tf.raw_ops.TopKV2")
     with pytest.raises(OpInputError):
         opwright.for_tf(3)  # type: ignore[arg-type]  # pyright: ignore
 

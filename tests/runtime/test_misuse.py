@@ -155,6 +155,17 @@ def test_options_unknown_field_names_the_close_one() -> None:
     )
 
 
+def test_options_field_of_create_says_so() -> None:
+    with pytest.raises(OpInputError, match=r"; padding is an argument of create$"):
+        Conv2D.Options(padding="SAME")  # type: ignore[arg-type]
+
+
+def test_argument_in_other_case_is_suggested() -> None:
+    call: Any = opwright.ragged.ragged_gather
+    with pytest.raises(OpInputError, match=r"did you mean OUTPUT_RAGGED_RANK\?$"):
+        call([[0, 1]], X, [0], output_ragged_rank=1)
+
+
 def test_options_argument_without_name_names_the_fields() -> None:
     options: Any = Cumsum.Options
     with pytest.raises(OpInputError) as caught:

@@ -400,8 +400,18 @@ def test_op_class_unknown_name_suggests_close_one():
         "no op is called 'MatMull'; close to it: MatMul"
     )
     assert caught.value.allowed[0] == "MatMul"
-    with pytest.raises(OpUnknownError, match=r"no op is called '1'$"):
-        op_class("1")
+    with pytest.raises(OpUnknownError) as caught:
+        op_class("Frobnicate")
+    assert str(caught.value) == (
+        "no op is called 'Frobnicate'; opwright.search('Frobnicate') looks ops up by "
+        "what they do"
+    )
+    with pytest.raises(OpUnknownError, match="close to it: MatMul"):
+        op_class("mat_mul")
+    with pytest.raises(OpUnknownError, match=r"Relu.*; opwright\.for_tf\('tf\.nn"):
+        op_class("tf.nn.relu")
+    with pytest.raises(OpUnknownError, match=r"name must be the OP_NAME .*, not 1"):
+        op_class(1)
 
 
 def test_execution_error_shows_attrs_that_are_no_defaults():

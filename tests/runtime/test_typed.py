@@ -48,7 +48,7 @@ def test_typed_in_tf_function_checks_when_traced() -> None:
     [
         (tf.ones([2, 3], tf.float64), r"tensor of float32, not float64\[2,3\]"),
         (np.ones([2]), r"a tensor of float32, not float64\[2\]"),
-        (1.0, r"a tensor of float32, not 1\.0"),
+        (1.0, r"of float32, not 1\.0: write tf\.constant\(\.\.\., tf\.float32"),
         ([1.0], r"a tensor of float32, not \[1\.0\]"),
         (None, "a tensor of float32, not None"),
         (tf.TensorSpec([], tf.float32), "a tensor of float32, not TensorSpec"),

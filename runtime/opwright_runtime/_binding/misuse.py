@@ -24,8 +24,19 @@ if TYPE_CHECKING:
 
 def unknown(name: str, names: Iterable[str]) -> errors.OpError:
     """The error for an op name without a class."""
-    close = get_close_matches(name, list(names), n=3)
+    if not isinstance(name, str):
+        return errors.bad_argument(
+            errors.OpUnknownError, "op_class", "name", name, "the OP_NAME of an op"
+        )
+    plain = {_plain(one): one for one in names}
+    # A lower bound would find names that have only some letters in common.
+    found = get_close_matches(_plain(name.rpartition(".")[2]), plain, n=3, cutoff=0.7)
+    close = [plain[one] for one in found]
     hint = f"; close to it: {', '.join(close)}" if close else ""
+    if name.startswith("tf."):
+        hint += f"; opwright.for_tf({name!r}) finds the ops of a function"
+    elif not close:
+        hint = f"; opwright.search({name!r}) looks ops up by what they do"
     return errors.make(
         errors.OpUnknownError,
         name,
@@ -33,6 +44,10 @@ def unknown(name: str, names: Iterable[str]) -> errors.OpError:
         given=name,
         allowed=tuple(close) or None,
     )
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").lower()
 
 
 def constructor_error(cls: type[OpLike], arguments: Sequence[object]) -> errors.OpError:
@@ -163,6 +178,26 @@ def not_options(cls: type[OpLike], given: object) -> errors.OpError:
     )
 
 
+def rebuild_arguments(
+    cls: type[OpLike], has: Sequence[str], unknown: Mapping[str, object]
+) -> errors.OpError:
+    """The error for arguments that `rebuild` does not have."""
+    info = cls._info()
+    return _unknown_keyword(info, f"{info.name}.rebuild", has, unknown)
+
+
+def missing_field(info: OpInfo, name: str) -> str:
+    """The text of the error for a name that the inputs of an op do not have."""
+    has = [arg.python_name for arg in info.inputs]
+    has += [attr.python_name for attr in info.attrs]
+    close = _close(name, has)
+    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    if name in {arg.python_name for arg in info.outputs}:
+        hint = f"; {name} is an output of the op"
+    known = f"it has {', '.join(has)}" if has else "it has none"
+    return f"{info.name} has no input or attr {name!r}; {known}{hint}"
+
+
 def option_arguments(
     cls: type[OpLike], keywords: Mapping[str, object], surplus: Sequence[object]
 ) -> errors.OpError:
@@ -171,7 +206,10 @@ def option_arguments(
     fields = tuple(attr.python_name for attr in info.options)
     callee = f"{info.name}.Options"
     if keywords:
-        return _unknown_keyword(info, callee, fields, keywords)
+        of_create = (*_positional(info), *_dtypes(info))
+        hint = next((name for name in keywords if name in of_create), None)
+        hint = f"; {hint} is an argument of create" if hint else ""
+        return _unknown_keyword(info, callee, fields, keywords, hint=hint)
     return errors.make(
         errors.OpInputError,
         info.name,
@@ -211,8 +249,12 @@ def _unknown_keyword(
     has: Sequence[str],
     keywords: Mapping[str, object],
     options: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    hint: str = "",
 ) -> errors.OpError:
-    """The error for a keyword that neither the callee nor its `options` have."""
+    """The error for a keyword that neither the callee nor its `options` have.
+
+    `hint` says what to do; without one, names that are close do.
+    """
     name = next(iter(keywords))
     close = _close(name, has)
     known = [", ".join(has)]
@@ -220,7 +262,7 @@ def _unknown_keyword(
         if fields:
             known.append(f"{owner} has {', '.join(fields)}")
             close = close or [f"{owner}({one}=...)" for one in _close(name, fields)]
-    hint = f"; did you mean {' or '.join(close)}?" if close else ""
+    hint = hint or (f"; did you mean {' or '.join(close)}?" if close else "")
     return errors.make(
         errors.OpInputError,
         info.name,
@@ -233,12 +275,28 @@ def _unknown_keyword(
 
 def _close(name: str, has: Sequence[str]) -> list[str]:
     """The names in `has` that the caller may have meant by `name`."""
-    family = frozenset[str]().union(*(names for names in _SYNONYMS if name in names))
     return (
-        [one for one in has if one in family]
-        or get_close_matches(name, has, n=3)
+        _synonyms_of(name, has)
+        or _misspelt(name, has)
         or [one for one in has if one.startswith(name) or name.startswith(one)]
+        # A misspelt name of TensorFlow's functions, such as `dtyp`.
+        or [
+            one
+            for known in _misspelt(name, _EVERY_SYNONYM, cutoff=0.8)
+            for one in _synonyms_of(known, has)
+        ][:1]
     )
+
+
+def _synonyms_of(name: str, has: Sequence[str]) -> list[str]:
+    family = frozenset[str]().union(*(names for names in _SYNONYMS if name in names))
+    return [one for one in has if one in family]
+
+
+def _misspelt(name: str, has: Sequence[str], cutoff: float = 0.6) -> list[str]:
+    plain = {one.lower(): one for one in has}
+    found = get_close_matches(name.lower(), plain, n=3, cutoff=cutoff)
+    return [plain[one] for one in found]
 
 
 def _positional(info: OpInfo) -> tuple[str, ...]:
@@ -279,6 +337,7 @@ _SYNONYMS = (
     frozenset({"adj_x", "adjoint_a", "transpose_a"}),
     frozenset({"adj_y", "adjoint_b", "transpose_b"}),
 )
+_EVERY_SYNONYM = sorted(frozenset[str]().union(*_SYNONYMS))
 
 
 def not_a_tensor(cls: type[OpLike], what: str) -> errors.OpError:

@@ -153,7 +153,8 @@ class Op:
                 errors.OpModeError,
                 self.OP_NAME,
                 f"{self.OP_NAME}: ran eagerly, so that it is no operation of a graph; "
-                "its outputs are all there is",
+                "its outputs are all there is; create it in a tf.Graph or a "
+                "tf.function to get an operation",
             )
         return operation
 
@@ -182,16 +183,11 @@ class Op:
         view = OpInputs(self)
         names = {arg.name: arg.python_name for arg in info.inputs}
         names |= {a.name: a.python_name for a in info.attrs if not a.inferred}
-        unknown = set(changes).difference(names.values())
+        unknown = {n: one for n, one in changes.items() if n not in names.values()}
         if unknown:
-            raise errors.make(
-                errors.OpInputError,
-                self.OP_NAME,
-                f"{self.OP_NAME}.rebuild: has no {', '.join(sorted(unknown))}; it has "
-                f"{', '.join(names.values())}",
-                argument=min(unknown),
-                allowed=tuple(names.values()),
-            )
+            from opwright_runtime._binding import misuse
+
+            raise misuse.rebuild_arguments(type(self), (*names.values(),), unknown)
         values = {
             name: changes[field] if field in changes else getattr(view, field)
             for name, field in names.items()

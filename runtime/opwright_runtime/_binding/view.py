@@ -49,7 +49,9 @@ class OpInputs:
                 raise AttributeError(name)
             attr = self._info.attr_in_python.get(name)
             if attr is None:
-                raise AttributeError(f"{self._info.name} has no input or attr {name!r}")
+                from opwright_runtime._binding import misuse
+
+                raise AttributeError(misuse.missing_field(self._info, name))
             value = self.attribute_value(attr.name)
             self.__dict__[name] = value
             return value

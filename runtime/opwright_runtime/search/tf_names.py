@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -96,7 +97,16 @@ def sentence(function: str) -> str:
 
 def unknown(name: str) -> errors.OpError:
     """The error for a name that is not in the data."""
-    asked = name if name.startswith("tf.") else f"tf.{name}"
+    asked = full_name(name)
+    last = asked.removeprefix("tf.raw_ops.")
+    if last != asked and last in import_module("opwright._table").OPS:
+        return errors.make(
+            errors.OpUnknownError,
+            "for_tf",
+            f"{asked} is the op {last}; its class is opwright.op_class({last!r})",
+            given=name,
+            allowed=(last,),
+        )
     close = get_close_matches(asked, names(), n=3)
     hint = f"; close to it: {', '.join(close)}" if close else ""
     return errors.make(

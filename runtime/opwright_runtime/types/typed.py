@@ -37,7 +37,11 @@ def typed(tensor: object, dtype: type[T]) -> Output[T]:
         raise bad_argument(OpInputError, "typed", "dtype", dtype, allowed) from None
     allowed = f"a tensor of {wanted}"
     if not hasattr(tensor, "dtype") or isinstance(tensor, (type, tf.TypeSpec)):
-        raise bad_argument(OpInputError, "typed", "tensor", tensor, allowed)
+        is_plain = isinstance(tensor, (bool, int, float, complex, str, bytes, list))
+        remedy = f"write tf.constant(..., tf.{wanted}) or cast" if is_plain else ""
+        raise bad_argument(
+            OpInputError, "typed", "tensor", tensor, allowed, remedy=remedy
+        )
     try:
         found = cast("Output[T]", tf.convert_to_tensor(cast(tf.Tensor, tensor)))
     except (TypeError, ValueError) as error:
