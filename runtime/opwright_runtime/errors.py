@@ -8,6 +8,7 @@ that `except tf.errors.InvalidArgumentError` catches it.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -52,6 +53,21 @@ class OpError(Exception):
     given: Any = None
     allowed: Any = None
     message: str = ""
+
+    def __init__(self, *given: object) -> None:
+        """An error with more text, which Keras makes of one that a layer raised.
+
+        Args:
+            *given: the text, or what TensorFlow's errors take, with the text third.
+        """
+        text = str(given[2] if len(given) > 2 else given[0]) if given else ""
+        before = sys.exc_info()[1]
+        if not isinstance(before, type(self)):
+            before = self
+        code = getattr(before, "error_code", tf.errors.UNKNOWN)
+        _fill(self, before.op, text, code)
+        self.argument, self.given = before.argument, before.given
+        self.allowed = before.allowed
 
     def __str__(self) -> str:
         return self.message
@@ -125,16 +141,19 @@ def make(
     """An error of `family`, which is also one of `cause`'s class if that is known."""
     cls = family if cause is None else _merged(family, type(cause))
     error = cls.__new__(cls, message)
-    Exception.__init__(error, message)
-    if isinstance(error, tf.errors.OpError):
-        code = getattr(cause, "error_code", tf.errors.UNKNOWN)
-        vars(error).update(_node_def=None, _op=None, _message=message, _error_code=code)
-    error.op = op
-    error.message = message
+    _fill(error, op, message, getattr(cause, "error_code", tf.errors.UNKNOWN))
     error.argument = argument
     error.given = given
     error.allowed = allowed
     return error
+
+
+def _fill(error: OpError, op: str, message: str, code: int) -> None:
+    Exception.__init__(error, message)
+    if isinstance(error, tf.errors.OpError):
+        vars(error).update(_node_def=None, _op=None, _message=message, _error_code=code)
+    error.op = op
+    error.message = message
 
 
 def bad_argument(

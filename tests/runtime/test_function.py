@@ -1,6 +1,7 @@
 """Ops within tf.function, jit_compile, tf.data, Keras, SavedModels and threads."""
 
 import logging
+import pickle
 import threading
 
 import numpy as np
@@ -124,6 +125,29 @@ def test_ops_in_keras_layer_train():
     assert history[0] > history[-1]
     assert before.shape == (2, 3)
     assert not np.array_equal(before, model.predict(X, verbose=0))
+
+
+class Misfit(tf.keras.layers.Layer):
+    def __init__(self, other):
+        super().__init__()
+        self.other = other
+
+    def call(self, x):
+        return mat_mul(x, self.other)
+
+
+@pytest.mark.parametrize("other", [[[1.0]], [[1], [2]]], ids=["shape", "dtype"])
+def test_error_in_keras_layer_keeps_text_and_attributes(other):
+    with pytest.raises(OpInputError) as alone:
+        mat_mul(X, tf.constant(other))
+    with pytest.raises(type(alone.value)) as within:
+        Misfit(tf.constant(other))(X)
+    error = within.value
+    assert alone.value.message and alone.value.message in str(error)
+    assert "Misfit" in error.message
+    assert (error.op, error.argument) == ("MatMul", "b")
+    assert (error.given, error.allowed) == (alone.value.given, alone.value.allowed)
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
 def test_create_keras_tensor_is_refused():
