@@ -548,6 +548,44 @@ def test_keras_layers_without_kernels_warn_and_run_those_of_keras(
     assert re.search(words, done.stdout), done.stdout
 
 
+def of_gradients(layer: Any, training: bool) -> Any:
+    x = tf.random.normal([2, 5, 3])
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            y = tf.reduce_sum(layer(x, training=training) ** 2)
+        z = tf.reduce_sum(inner.gradient(y, x) ** 2)
+    return outer.gradient(z, x)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("training", [False, True])
+def test_gradient_of_a_gradient_needs_use_cudnn_false_as_its_error_says(
+    training: bool, kind: str
+) -> None:
+    layer = getattr(opwright.keras, kind)(4)
+    words = "CudnnRNNBackpropV3: .* no gradient itself.* use_cudnn=False.*to_plain"
+    with pytest.raises(opwright.OpGradientError, match=words):
+        of_gradients(layer, training)
+    plain = getattr(opwright.keras, kind)(4, use_cudnn=False)
+    assert np.any(of_gradients(plain, training))
+
+
+def test_forward_mode_of_a_layer_needs_use_cudnn_false_as_its_error_says() -> None:
+    x = tf.random.normal([2, 5, 3])
+    layer, plain = opwright.keras.LSTM(4), opwright.keras.LSTM(4, use_cudnn=False)
+    words = "(?s)LSTM.call.*forward-mode differentiation.* use_cudnn=False"
+    with (
+        tf.autodiff.ForwardAccumulator(x, tf.ones_like(x)),
+        pytest.raises(opwright.OpGradientError, match=words),
+    ):
+        layer(x, training=True)
+    with tf.autodiff.ForwardAccumulator(x, tf.ones_like(x)) as accumulator:
+        y = plain(x, training=True)
+    assert np.any(accumulator.jvp(y))
+
+
 def test_opwright_keras_is_imported_at_first_use() -> None:
     program = """
 import sys

@@ -61,6 +61,16 @@ def _is_registered(op_name: str) -> bool:
 
 
 def _missing(op_name: str) -> errors.OpError:
+    if re.fullmatch(r"CudnnRNNBackprop(V[23])?", op_name):
+        return errors.make(
+            errors.OpGradientError,
+            op_name,
+            f"{op_name}: it computes a gradient, and has no gradient itself. Gradients "
+            "of gradients and forward-mode differentiation of recurrent layers need "
+            "plain ops: use_cudnn=False in a layer of Keras, or the model that "
+            "opwright.convert.to_plain writes; tf.stop_gradient around the first "
+            "gradient takes it for a constant",
+        )
     others = [*_versions(op_name)]
     has = f"; {' and '.join(others)} has one" if others else ""
     computing = f"{op_name}Grad"
