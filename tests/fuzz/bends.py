@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -228,10 +229,17 @@ def size(array: np.ndarray, drawing: random.Random) -> np.ndarray:
 
 
 def resized(array: np.ndarray, axis: int, wanted: int) -> np.ndarray:
-    """The array with `wanted` rows along an axis, its own again and again."""
+    """The array with `wanted` rows along an axis, its own again and again.
+
+    An array that would have too many elements stays as it is.
+    """
     had = array.shape[axis]
-    if not had:
-        shape = (*array.shape[:axis], wanted, *array.shape[axis + 1 :])
+    shape = (*array.shape[:axis], wanted, *array.shape[axis + 1 :])
+    elements = math.prod(shape)
+    if elements > LARGEST:
+        return array
+    if not had or not elements:
+        # It has no rows to take, or more than a list of their numbers can have.
         return np.full(shape, b"" if array.dtype.kind == "O" else 0, array.dtype)
     return np.take(array, np.arange(wanted) % had, axis)
 

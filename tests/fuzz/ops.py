@@ -89,6 +89,8 @@ class Run:
         self.idle: list[LimitedWorker] = []
         self.workers: list[LimitedWorker] = []
         self.modes: dict[str, list[list[str]]] = {}
+        # Ops that oneDNN replaces.
+        self.replaced = set[str]()
 
     @property
     def found(self) -> list[Found]:
@@ -112,7 +114,7 @@ class Run:
         self.left_out = listed["left out"]
         names = listed["ops"]
         random.Random(self.options.seed).shuffle(names)
-        replaced = set(listed["onednn"])
+        self.replaced = set(listed["onednn"])
         finished = set[tuple[Any, ...]]()
         if self.options.resume:
             finished = {tuple(one.values()) for one in self.corpus.finished()}
@@ -121,20 +123,19 @@ class Run:
         self.tasks = [
             task
             for onednn in ("0", "1")
-            for task in self.divided(names, replaced, onednn, finished)
+            for task in self.divided(names, onednn, finished)
         ]
         self.tasks.reverse()  # Taken from the end.
 
     def divided(
         self,
         names: list[str],
-        replaced: set[str],
         onednn: str,
         finished: set[tuple[Any, ...]],
     ) -> list[Task]:
         by_range: dict[tuple[int, int], list[str]] = defaultdict(list)
         for name in names:
-            first, last = self.part(name in replaced, onednn)
+            first, last = self.part(name in self.replaced, onednn)
             key = (name, self.options.side, self.options.seed, onednn, first, last)
             if first < last and key not in finished:
                 by_range[first, last].append(name)
@@ -159,28 +160,30 @@ class Run:
         workers: dict[str, LimitedWorker] = {}
         try:
             while (task := self.next()) is not None:
-                if task.onednn not in workers:
-                    workers[task.onednn] = self.worker(task.onednn)
-                self.calls_of(workers[task.onednn], task)
+                self.calls_of(workers, task)
         except BaseException as error:
             self.failures.append(error)
         finally:
             for worker in workers.values():
                 worker.close()
 
-    def worker(self, onednn: str) -> LimitedWorker:
-        if onednn == "0" and self.idle:
-            return self.idle.pop()
-        made = LimitedWorker(onednn)
-        self.workers.append(made)
-        return made
+    def worker(self, workers: dict[str, LimitedWorker], onednn: str) -> LimitedWorker:
+        """The worker of a thread with or without oneDNN."""
+        if onednn not in workers:
+            if onednn == "0" and self.idle:
+                workers[onednn] = self.idle.pop()
+            else:
+                workers[onednn] = LimitedWorker(onednn)
+                self.workers.append(workers[onednn])
+        return workers[onednn]
 
     def next(self) -> Task | None:
         with self.lock:
             return None if self.over() or not self.tasks else self.tasks.pop()
 
-    def calls_of(self, worker: LimitedWorker, task: Task) -> None:
+    def calls_of(self, workers: dict[str, LimitedWorker], task: Task) -> None:
         """Makes the calls of a task, past those that end the process."""
+        worker = self.worker(workers, task.onednn)
         index, number = 0, task.first
         done = partial(self.finish, task)
         while index < len(task.ops) and not self.over():
@@ -198,7 +201,7 @@ class Run:
             with self.lock:
                 self.outcomes.update(ended.outcomes)
                 self.modes |= {task.ops[one]: modes for one, modes in ended.modes}
-            self.judge(worker, task, ended)
+            self.judge(workers, task, ended)
             if ended.place is None:
                 return
             op = task.ops[ended.place.op]
@@ -293,8 +296,11 @@ class Run:
             message = " ".join(found.message.split())[:120]
             say(f"{found.op}, {found.kind}: {message}\n    {found.code[:300]}")
 
-    def judge(self, worker: LimitedWorker, task: Task, ended: Ended) -> None:
+    def judge(
+        self, workers: dict[str, LimitedWorker], task: Task, ended: Ended
+    ) -> None:
         """Finds what opwright refuses and TensorFlow takes."""
+        worker = workers[task.onednn]
         cases = []
         for index, number, words in ended.refused:
             op = task.ops[index]
@@ -313,10 +319,29 @@ class Run:
             }
             judged = worker.obey(command)
             for place, data in judged.taken:
-                self.refused(task, *cases[place], data)
+                if self.is_taken(workers, task, *cases[place][:2]):
+                    self.refused(task, *cases[place], data)
             if judged.place is None:
                 return
             first = judged.place.op + 1
+
+    def is_taken(
+        self, workers: dict[str, LimitedWorker], task: Task, op: str, number: int
+    ) -> bool:
+        """Whether TensorFlow takes a call also in the other setting of oneDNN.
+
+        A call that ends the process in one of them is refused in both.
+        """
+        if op not in self.replaced:
+            return True
+        command = {
+            "judge": [(op, number)],
+            "modes": self.known_modes([op]),
+            "first": 0,
+            "seed": self.options.seed,
+        }
+        other = self.worker(workers, "0" if task.onednn == "1" else "1")
+        return bool(other.obey(command).taken)
 
     def refused(
         self, task: Task, op: str, number: int, words: str, data: dict[str, Any]
