@@ -137,6 +137,44 @@ def test_kernel_report_own_cell_is_the_reason() -> None:
     assert {*kernel_report(layer).values()} == {"its cell is of the class Own"}
 
 
+def test_kernel_report_lists_layers_of_cells_with_what_replaces_them() -> None:
+    cells = [layers.GRUCell(4), layers.LSTMCell(5)]
+    model = keras.Sequential(
+        [
+            keras.Input([None, 8]),
+            layers.RNN(layers.LSTMCell(4), return_sequences=True, name="one"),
+            layers.Bidirectional(layers.RNN(cells, name="two"), name="both"),
+        ]
+    )
+    report = kernel_report(model)
+    assert {*report} == {"one", "both/forward_two", "both/backward_two"}
+    assert report["one"].startswith("its class is RNN, of LSTMCell; the kernels run")
+    assert "of GRUCell, LSTMCell; " in report["both/forward_two"]
+    assert "one layer for each cell" in report["both/backward_two"]
+    fast = on_kernels(model)
+    np.testing.assert_allclose(fast(X), model(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("steps", ["30", 0, -1, 2.5, True])
+def test_kernel_report_bad_steps_are_refused(steps: Any) -> None:
+    words = f"kernel_report: steps must be a positive integer, or None .* not {steps!r}"
+    with pytest.raises(OpInputError, match=words) as raised:
+        kernel_report(opwright.keras.LSTM(3), steps)
+    assert raised.value.argument == "steps"
+
+
+def test_kernel_report_what_keras_3_does_not_have_is_refused() -> None:
+    words = "model must be a model or a layer of Keras 3, not "
+    layer = tf_keras.layers.LSTM(3)
+    for wrong, shown in (
+        (3, "3$"),
+        (layer, "a layer of tf_keras: build it with opwright.keras, and copy"),
+        (tf_keras.Sequential([layer]), "a model of tf_keras: build it with"),
+    ):
+        with pytest.raises(OpInputError, match=words + shown):
+            kernel_report(wrong)
+
+
 def test_kernel_report_steps_of_training_are_more_than_those_of_inference() -> None:
     model = keras.Sequential([keras.Input([None, 512]), opwright.keras.LSTM(512)])
     inference, training, unknown = (

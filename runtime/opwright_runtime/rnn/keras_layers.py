@@ -174,10 +174,17 @@ def why_keras_loop(layer: KerasObject, steps: int | None, training: bool) -> str
     """Why Keras's own loop runs a recurrent layer; None if the kernels run it.
 
     Args:
-        layer: an LSTM, GRU or SimpleRNN of Keras or of opwright.
+        layer: a `keras.layers.RNN`, or a subclass, of Keras or of opwright.
         steps: the length of the sequences; None if any.
         training: whether the call trains.
     """
+    if not isinstance(layer, (_KernelLayer, *REPLACEMENTS)):
+        cells = getattr(layer.cell, "cells", [layer.cell])
+        names = ", ".join(type(one).__name__ for one in cells)
+        return (
+            f"its class is {type(layer).__name__}, of {names}; the kernels run LSTM, "
+            "GRU and SimpleRNN of opwright.keras, one layer for each cell"
+        )
     if not isinstance(layer, _KernelLayer):
         return "it is a layer of Keras; opwright.keras.on_kernels(model) replaces it"
     reason = layer._unsupported()

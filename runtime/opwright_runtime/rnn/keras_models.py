@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import keras
+import numpy as np
 
 from opwright_runtime import errors
 from opwright_runtime.rnn.keras_layers import (
@@ -91,30 +92,44 @@ def kernel_report(
         training: whether the call trains. The kernels need longer sequences for it.
 
     Returns:
-        A text for each LSTM, GRU and SimpleRNN, by its path in the model, such as
+        A text for each recurrent layer, by its path in the model, such as
         `bidirectional/forward_lstm`.
+
+    Raises:
+        OpInputError: `model` is of another library, or `steps` is no positive integer.
     """
-    found = _recurrent(model, "" if isinstance(model, keras.Model) else None)
+    if not isinstance(model, keras.layers.Layer):
+        raise _refused(model, "kernel_report", "a model or a layer of Keras 3")
+    is_count = isinstance(steps, (int, np.integer)) and not isinstance(steps, bool)
+    if steps is not None and not (is_count and steps > 0):
+        raise errors.bad_argument(
+            errors.OpInputError,
+            "kernel_report",
+            "steps",
+            steps,
+            "a positive integer, or None for sequences of unknown length",
+        )
+    prefix = "" if isinstance(model, keras.Model) else None
     return {
         path: why_keras_loop(layer, steps, training) or "kernels"
-        for path, layer in found
+        for path, layer in _recurrent(model, prefix, keras.layers.RNN)
     }
 
 
-def _refused(model: object) -> errors.OpError:
+def _refused(
+    model: object,
+    function: str = "on_kernels",
+    allowed: str = "a keras.Sequential or a functional keras.Model",
+) -> errors.OpError:
     packages = {one.__module__.partition(".")[0] for one in type(model).__mro__}
     given, remedy = model, ""
     if "tf_keras" in packages:
-        given, remedy = Phrase("a model of tf_keras"), _FROM_KERAS_2
+        kind = "model" if hasattr(model, "layers") else "layer"
+        given, remedy = Phrase(f"a {kind} of tf_keras"), _FROM_KERAS_2
     elif isinstance(model, keras.Model):
         remedy = _IN_CODE
     return errors.bad_argument(
-        errors.OpInputError,
-        "on_kernels",
-        "model",
-        given,
-        "a keras.Sequential or a functional keras.Model",
-        remedy=remedy,
+        errors.OpInputError, function, "model", given, allowed, remedy=remedy
     )
 
 
@@ -151,7 +166,9 @@ def _with_kernels(config: KerasObject) -> KerasObject:
 
 
 def _recurrent(
-    layer: KerasObject, prefix: str | None
+    layer: KerasObject,
+    prefix: str | None,
+    kinds: KerasObject = tuple(REPLACEMENTS),
 ) -> Iterator[tuple[str, KerasObject]]:
     """The recurrent layers in a layer, with their paths.
 
@@ -159,8 +176,9 @@ def _recurrent(
         layer: where to look.
         prefix: the prefix of the paths of layers inside `layer`; None stands for the
             name of `layer`.
+        kinds: the classes of the layers to find.
     """
-    if any(isinstance(layer, kind) for kind in REPLACEMENTS):
+    if isinstance(layer, kinds):
         yield layer.name, layer
         return
     inside = f"{layer.name}/" if prefix is None else prefix
@@ -168,5 +186,5 @@ def _recurrent(
     for one in layer._flatten_layers(recursive=False, include_self=False):
         if id(one) not in seen:
             seen.add(id(one))
-            for path, found in _recurrent(one, None):
+            for path, found in _recurrent(one, None, kinds):
                 yield f"{inside}{path}", found
