@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -265,10 +267,19 @@ assert "torch" not in sys.modules
 
 layers = keras.layers
 REFUSED: list[tuple[str, Any, str]] = [
-    ("layers", layers.Dense(3), r"an LSTM, GRU or SimpleRNN of Keras"),
-    ("layers", layers.RNN(layers.LSTMCell(3)), "an LSTM"),
-    ("layers", layers.LSTM, "an LSTM"),
+    ("layers", layers.Dense(3, name="d"), r"an LSTM, GRU or .* of Keras.* Dense 'd'$"),
+    ("layers", layers.RNN(layers.LSTMCell(3)), "make the LSTM, .* set_weights"),
+    ("layers", layers.GRUCell(3, name="cell"), "GRUCell 'cell': make the LSTM"),
+    ("layers", layers.TimeDistributed(layers.LSTM(3)), "pass the layer that it wraps"),
+    ("layers", layers.LSTM, "make a layer of the class"),
     ("layers", [], "sequence"),
+    ("layers", "lstm", "a sequence of such, not 'lstm'$"),
+    ("layers", {"lstm": layers.LSTM(3)}, "a sequence of such, not {'lstm'"),
+    ("layers", np.ones(3, "f"), r"float32\[3\]: pass the layer, not its weights"),
+    ("layers", tf.ones(3), r"float32\[3\]: pass the layer, not its weights"),
+    ("layers[0]", [np.ones(3, "f")], "pass the layer, not its weights"),
+    ("layers", tf_keras.Sequential([], "net"), "not Sequential 'net': .* in a call of"),
+    ("layers", torch.nn.LSTM(2, 3), "params_from_torch packs modules of torch"),
     ("layers[1]", [layers.LSTM(3, return_sequences=True), layers.Dense(3)], "LSTM"),
     ("layers.activation", layers.LSTM(3, activation="relu"), "'tanh', not 'relu'"),
     ("layers.activation", layers.SimpleRNN(3, activation="sigmoid"), "'relu'"),
@@ -337,9 +348,12 @@ def built(layer: Any, input_size: int = 2) -> Any:
 
 
 def test_params_from_keras_not_built_says_what_to_call() -> None:
-    words = r"layers must be built: call layer\.build\(\.\.\.\) or the model first$"
+    words = (
+        r"layers must be built, not LSTM 'memory', which has no weights yet: call its "
+        r"build\(\[None, None, input_size\]\), or the model, first$"
+    )
     with pytest.raises(OpError, match=words) as raised:
-        params_from_keras(layers.LSTM(3))
+        params_from_keras(layers.LSTM(3, name="memory"))
     assert raised.value.argument == "layers"
 
 
@@ -349,7 +363,10 @@ def test_params_from_keras_of_an_unbuilt_wrapper_is_refused(library: str) -> Non
     both = Stack(bidirectional=True, library=library).make(build=False)[0]
     for layer in (both.forward_layer, both.backward_layer):
         built(layer)
-    with pytest.raises(OpError, match=r"layers\.forward_layer must be built: call"):
+    words = (
+        r"layers\.forward_layer must be built, not .* the Bidirectional's build"
+    )
+    with pytest.raises(OpError, match=words):
         params_from_keras(both)
 
 
@@ -390,6 +407,9 @@ def test_params_from_keras_mixed_dtypes_are_refused() -> None:
     ("params", "words"),
     [
         (np.zeros(83, np.float32), "of length 84 for these layers, not of length 83"),
+        ("params", "a vector of numbers, not 'params'"),
+        (None, "a vector of numbers, not None"),
+        (np.array(["1"] * 84), r"a vector of numbers, not an array of <U1\[84\]"),
         (np.zeros((84, 1), np.float32), r"a vector, not of shape \[84, 1\]"),
         (np.zeros(84, np.float64), "float32, which layers has, not float64"),
         (np.zeros(84, np.int64), "float32, which layers has, not int64"),
@@ -403,6 +423,13 @@ def test_params_to_keras_bad_params_are_refused(params: Any, words: str) -> None
     assert raised.value.argument == "params"
     for now, then in zip(layer.get_weights(), before, strict=True):
         np.testing.assert_array_equal(now, then)
+
+
+@pytest.mark.parametrize("size", ["2", 0, -2, 2.0, True])
+def test_params_to_keras_bad_input_size_is_refused(size: Any) -> None:
+    words = "input_size must be a positive integer, or None, not "
+    with pytest.raises(OpError, match=words + re.escape(repr(size))):
+        params_to_keras(np.zeros(84, np.float32), layers.LSTM(3), input_size=size)
 
 
 def test_params_to_keras_params_of_other_sizes_are_refused() -> None:

@@ -8,12 +8,13 @@ layer by its base classes in Keras 3, tf_keras or TensorFlow.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from opwright_runtime.errors import OpError
 from opwright_runtime.rnn.packed import (
     DIRECTIONS,
     Array,
@@ -61,9 +62,7 @@ def params_from_keras(layers: object) -> PackedParams:
     stack = _Stack(layers)
     for cell in stack.cells():
         if not cell.built:
-            raise not_built_error(
-                cell.place, ": call layer.build(...) or the model first"
-            )
+            raise cell.not_built()
     sizes = stack.sizes(stack.layers[0][0].input_size)
     stack.check_inputs(sizes)
     cells = [cell.read() for cell in stack.cells()]
@@ -101,6 +100,9 @@ def params_to_keras(
     """
     stack = _Stack(layers)
     packed = vector(params)
+    is_size = isinstance(input_size, (int, np.integer)) and input_size > 0
+    if input_size is not None and (isinstance(input_size, bool) or not is_size):
+        raise input_error("input_size", input_size, "a positive integer, or None")
     first = stack.layers[0][0]
     if input_size is None and isinstance(params, PackedParams):
         input_size = params.input_size
@@ -148,6 +150,38 @@ def _class_of(layer: object) -> str:
     return ""
 
 
+def _packages(given: object) -> set[str]:
+    return {cls.__module__.split(".")[0] for cls in type(given).__mro__}
+
+
+def _shown(layer: object) -> str:
+    """A layer in an error: its class and its name."""
+    return f"{type(layer).__name__} {getattr(layer, 'name', '')!r}"
+
+
+def _not_a_layer(place: str, given: object, allowed: str) -> OpError:
+    """The error of what is no layer, or a layer of a kind that no op computes."""
+    known = _packages(given).intersection(_PACKAGES) and hasattr(given, "name")
+    shown = Phrase(_shown(given)) if known and not hasattr(given, "shape") else given
+    remedy = ""
+    if isinstance(given, type):
+        remedy = "make a layer of the class, as LSTM(units)"
+    elif "torch" in _packages(given):
+        remedy = "params_from_torch packs modules of torch"
+    elif hasattr(given, "shape"):
+        remedy = "pass the layer, not its weights"
+    elif known and hasattr(given, "layers"):
+        remedy = "pass its recurrent layers, each in a call of its own"
+    elif known and hasattr(given, "layer"):
+        remedy = "pass the layer that it wraps"
+    elif known and (hasattr(given, "cell") or hasattr(given, "state_size")):
+        remedy = (
+            "make the LSTM, GRU or SimpleRNN that computes the same, and copy the "
+            "weights with set_weights"
+        )
+    return input_error(place, shown, allowed, remedy)
+
+
 class _Variable(Protocol):
     """The common interface of variables in Keras 3 and TensorFlow."""
 
@@ -187,7 +221,7 @@ class _Cell:
     ) -> None:
         name = _class_of(layer)
         if name not in _CLASSES:
-            raise input_error(place, layer, _LAYER)
+            raise _not_a_layer(place, layer, _LAYER)
         self.place = place
         self.kind = _CLASSES[name]
         self._layer = cast(_Layer, layer)
@@ -230,6 +264,12 @@ class _Cell:
     @property
     def built(self) -> bool:
         return bool(self._outer.built)
+
+    def not_built(self) -> OpError:
+        given = Phrase(f"{_shown(self._layer)}, which has no weights yet")
+        whose = "its" if self._outer is self._layer else "the Bidirectional's"
+        remedy = f"call {whose} build([None, None, input_size]), or the model, first"
+        return input_error(self.place, given, "built", remedy)
 
     def check_buildable(self) -> None:
         """Refuses layers for cuDNN that are not built.
@@ -323,13 +363,17 @@ class _Stack:
     """Layers that one op can run, after checks."""
 
     def __init__(self, layers: object) -> None:
-        one_by_one = list(layers) if isinstance(layers, Iterable) else [layers]
-        if not one_by_one:
-            raise input_error("layers", layers, _LAYER + ", or a sequence of such")
+        # Tensors and arrays are iterable too.
+        single = isinstance(layers, (str, bytes, Mapping)) or hasattr(layers, "shape")
+        several = isinstance(layers, Iterable) and not single
+        one_by_one = list(cast("Iterable[object]", layers)) if several else [layers]
+        if not one_by_one or single:
+            allowed = f"{_LAYER}, or a sequence of such"
+            raise _not_a_layer("layers", layers, allowed)
         #: For each layer, its cells: one for each direction.
         self.layers: list[list[_Cell]] = []
         for i, layer in enumerate(one_by_one):
-            place = f"layers[{i}]" if isinstance(layers, Iterable) else "layers"
+            place = f"layers[{i}]" if several else "layers"
             last = i == len(one_by_one) - 1
             self.layers.append(_directions(cast(_Layer, layer), place, last))
         first = self.layers[0][0]

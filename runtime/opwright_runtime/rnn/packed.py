@@ -224,9 +224,11 @@ def vector(params: ArrayLike | PackedParams) -> Array:
     """The values of `params`.
 
     Raises:
-        OpInputError: they are not of rank 1.
+        OpInputError: they are no numbers, or not of rank 1.
     """
     packed: Array = np.asarray(params)
+    if packed.dtype.kind in "OSUMm":
+        raise input_error("params", params, "a vector of numbers")
     if packed.ndim != 1:
         raise input_error(
             "params", Phrase(f"of shape {list(packed.shape)}"), "a vector"
