@@ -5,6 +5,8 @@ from __future__ import annotations
 #: Ops that opwright refuses to call with arguments that TensorFlow sometimes takes, and
 #: what TensorFlow does with them.
 REFUSED_BEFORE = {
+    "AvgPoolGrad": "adds a gradient of more channels to other pixels, or writes past "
+    "the image",
     **dict.fromkeys(
         ("BlockLSTMGrad", "BlockLSTMGradV2"),
         "reads past the end of smaller inputs, and writes past its buffers for larger "
