@@ -13,7 +13,7 @@ from convert.support.models import recurrent
 from opwright.convert import ConvertError, Findings, Found, Report, Verdict, check
 from opwright_runtime import convert_cli
 from opwright_runtime.convert import numbers, reach
-from opwright_runtime.convert.outcome import Comparison
+from opwright_runtime.convert.outcome import REFUSED, Comparison
 
 LAYER = Found("f/node", "CudnnRNNV3", "gru, 1 x 8 units", "a loop of plain ops")
 NAME = "a_long_name_of_a_scope/" * 6 + "CudnnRNN"
@@ -134,6 +134,28 @@ def test_check_lists_only_nodes_that_the_signature_reaches(tmp_path: Path) -> No
     assert [one.barred for one in found.verdicts] == [{}, {}, {}]
     assert (found.works, found.found, found.others) == (True, (), 1)
     assert "recurrent nodes that no call of the signatures runs" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("options", "layers"),
+    [({"dropout": 0.5}, "lstm, 1 x 3 units"), ({"input_mode": "skip_input"}, "")],
+)
+def test_check_of_a_refused_model_still_lists_its_nodes(
+    options: dict[str, Any], layers: str, tmp_path: Path
+) -> None:
+    def serve(x: Any) -> Any:
+        states = tf.zeros([1, tf.shape(x)[1], 3])
+        given = {"input": x, "input_h": states, "input_c": states}
+        return tf.raw_ops.CudnnRNN(**given, params=tf.zeros([84]), **options)[0]
+
+    spec = tf.TensorSpec([None, None, 2], name="x")
+    found = check(tf.function(serve, input_signature=[spec], autograph=False))
+    (node,) = found.found
+    assert (node.op, node.layers, node.became) == ("CudnnRNN", layers, REFUSED)
+    assert found.verdicts[0].refusal is not None
+    table, _, rest = str(found).partition("TensorFlow without a GPU")
+    assert "source nodes" in table and REFUSED in table
+    assert found.verdicts[0].refusal.split()[-1] in rest
 
 
 def test_findings_say_what_becomes_of_nodes_and_which_command_to_run() -> None:

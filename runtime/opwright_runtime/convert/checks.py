@@ -19,11 +19,12 @@ from opwright_runtime.convert import (
 )
 from opwright_runtime.convert.calls import Request
 from opwright_runtime.convert.errors import ConvertError
+from opwright_runtime.convert.graphs import NodeDef
 from opwright_runtime.convert.layers import OPS
-from opwright_runtime.convert.outcome import Verdict
+from opwright_runtime.convert.outcome import REFUSED, Verdict
 from opwright_runtime.convert.report import Findings, Report
 from opwright_runtime.convert.rewrite import Found
-from opwright_runtime.convert.sources import opened
+from opwright_runtime.convert.sources import Tensors, opened
 
 _OPSET = 17
 
@@ -41,12 +42,13 @@ def check(model: Any, request: Request) -> Findings:
         shown = one if request.signature else reach.of_signatures(message)
         barred = _counted(one, OPS)
         rewritten = _counted(one, forms.OPS)
-        quick = replace(request, check=False, shapes={})
+        # The source is a SavedModel now, whose signatures name the tensors.
+        quick = replace(request, check=False, shapes={}, tensors=Tensors())
         target = Path(folder)
         found: tuple[Found, ...] = ()
 
-        def plain() -> Report:
-            return plain_model.convert(source.folder, target / "plain", quick)
+        def plain(request: Request = quick) -> Report:
+            return plain_model.convert(source.folder, target / "plain", request)
 
         def onnx() -> Report:
             file = target / "model.onnx"
@@ -64,12 +66,27 @@ def check(model: Any, request: Request) -> Findings:
         ):
             request.notify(f"trying {runtime}")
             report, refusal = _tried(run)
-            if command == "plain" and report is not None:
-                found = report.found
+            if command == "plain":
+                found = report.found if report else _refused(plain, quick, shown)
             verdicts.append(Verdict(runtime, command, lacks, refusal))
         listed = tuple(each for each in found if each.node in shown)
         others = sum(_counted(every, OPS).values()) - sum(_counted(shown, OPS).values())
         return Findings(source.name, len(every), listed, tuple(verdicts), others)
+
+
+def _refused(
+    plain: Callable[[Request], Report], request: Request, nodes: Mapping[str, NodeDef]
+) -> tuple[Found, ...]:
+    """The recurrent nodes of a model that has no plain form."""
+    # Dropout is the usual reason. Without it, the layers can be read.
+    report, _ = _tried(lambda: plain(replace(request, dropout_off=True)))
+    if report is not None:
+        return tuple(replace(each, became=REFUSED) for each in report.found)
+    return tuple(
+        Found(place, node.op, "", REFUSED)
+        for place, node in nodes.items()
+        if node.op in OPS
+    )
 
 
 def _counted(nodes: Mapping[str, Any], ops: frozenset[str]) -> dict[str, int]:

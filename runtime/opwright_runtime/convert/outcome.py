@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from opwright_runtime.convert.rewrite import Found
+
+#: What becomes of a node that is not converted.
+REFUSED: Final = "refused: see below"
 
 
 @dataclass(frozen=True)
@@ -99,7 +102,7 @@ class Tried:
         source: the name of the model.
         ops: the number of its nodes.
         found: the recurrent nodes that signatures reach, and what the plain form has
-            in their place.
+            in their place, or that it is refused.
         verdicts: one for each runtime.
         others: the number of recurrent nodes that these signatures do not reach, as
             those of functions for gradients.

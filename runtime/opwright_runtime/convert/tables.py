@@ -12,7 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from opwright_runtime.convert.outcome import Conversion, Tried
+from opwright_runtime.convert.outcome import REFUSED, Conversion, Tried
 from opwright_runtime.convert.rewrite import Found
 
 # The width for files and pipes.
@@ -91,7 +91,7 @@ def render_findings(findings: Tried) -> RenderableType:
         verdict = (
             Text(f"yes: opwright-convert {one.command} MODEL TARGET", "green")
             if one.works
-            else Text("refused: see below", "red")
+            else Text(REFUSED, "red")
         )
         table.add_row(one.runtime, barred or "none that are known here", verdict)
     head = Text.assemble((findings.source, "bold"), f": {findings.ops:,} nodes")
