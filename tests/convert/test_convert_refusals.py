@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -178,6 +179,48 @@ def test_convert_other_objects_are_refused(
 ) -> None:
     with pytest.raises(ConvertError, match=f"{said} the folder of a SavedModel"):
         to_plain(model, tmp_path / "target")
+
+
+@pytest.mark.parametrize("names", ["inputs", "outputs"])
+@pytest.mark.parametrize("kind", ["folder", "file", "function", "model"])
+def test_to_plain_names_of_tensors_of_other_models_than_graphs_are_refused(
+    kind: str, names: str, tmp_path: Path
+) -> None:
+    traced = function(lambda x: rnn(x)[0])
+    layers = keras.Sequential([keras.Input([4, 2]), keras.layers.LSTM(3)])
+    module: Any = tf.Module()
+    module.serve = traced
+    source = {
+        "folder": tmp_path / "source",
+        "file": tmp_path / "model.keras",
+        "function": traced,
+        "model": layers,
+    }[kind]
+    if kind == "folder":
+        tf.saved_model.save(module, str(source), signatures=traced)
+    if kind == "file":
+        layers.save(source)
+    words = rf"{names}= \(--{names[:-1]}\) is for graphs .*; leave it out"
+    if kind == "folder":
+        words += (
+            r", or choose .* \(--signature\): 'serving_default' has the inputs 'x'$"
+        )
+    with pytest.raises(ConvertError, match=words):
+        to_plain(source, tmp_path / "plain", **{names: ["x"]})
+    assert not (tmp_path / "plain").exists()
+
+
+def test_to_plain_an_unknown_tensor_of_a_graph_is_refused_with_those_it_has(
+    tmp_path: Path,
+) -> None:
+    with tf.Graph().as_default() as graph:
+        x = tf.compat.v1.placeholder(tf.float32, [None, 2], name="words")
+        tf.tanh(x, name="scores")
+    words = r"no tensor 'x'; its placeholders, .*, are 'words', 'scores'$"
+    for given in ("x", ["x"]):
+        with pytest.raises(ConvertError, match=words):
+            to_plain(graph.as_graph_def(), tmp_path / "plain.pb", inputs=given)
+    to_plain(graph.as_graph_def(), tmp_path / "plain.pb", inputs="words")
 
 
 @pytest.mark.convert

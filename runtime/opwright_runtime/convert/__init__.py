@@ -46,8 +46,9 @@ class Options(TypedDict, total=False):
             "serving_default", or the only one. `to_plain` converts all of them, and
             compares this one or all.
         inputs: for a GraphDef or a meta graph, the tensors that are inputs; by default
-            its placeholders.
-        outputs: the tensors that are outputs; by default those that nothing reads.
+            its placeholders. Other models have signatures, and are refused with it.
+        outputs: likewise the tensors that are outputs; by default those that nothing
+            reads.
         shapes: for a function that was not traced, its arguments as `tf.TensorSpec`s;
             otherwise other shapes for inputs, by name.
         samples: an array for each input, to compare the models on. By default they are
@@ -186,6 +187,10 @@ def _request(options: Options) -> Request:
     # Registers the ops and kernels of the source.
     native.load_if_present()
     given = {"notify": options.get("notify")}
+    inputs, outputs = (
+        (one,) if isinstance(one, str) else tuple(one or ())
+        for one in (options.get("inputs"), options.get("outputs"))
+    )
     return Request(
         signature=options.get("signature"),
         shapes=options.get("shapes") or {},
@@ -194,6 +199,6 @@ def _request(options: Options) -> Request:
         tolerance=options.get("tolerance"),
         dropout_off=dropout == "off",
         overwrite=options.get("overwrite", False),
-        tensors=Tensors(options.get("inputs", ()), options.get("outputs", ())),
+        tensors=Tensors(inputs, outputs),
         **{key: value for key, value in given.items() if value is not None},
     )

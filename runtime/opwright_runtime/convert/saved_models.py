@@ -58,6 +58,16 @@ def read(folder: Path) -> SavedModel:
     return message
 
 
+def signatures_of(model: SavedModel) -> list[str]:
+    """The signatures of a SavedModel with their inputs, for an error."""
+    return [
+        f"{name!r} has the inputs {', '.join(map(repr, sorted(one.inputs))) or 'none'}"
+        for meta in model.meta_graphs
+        for name, one in sorted(meta.signature_def.items())
+        if not name.startswith("__saved_model_")
+    ] or ["there is none"]
+
+
 def replace_in(model: SavedModel, ops: frozenset[str], replace: Replace) -> list[Found]:
     """Replaces nodes in all graphs of a SavedModel, in place."""
     found = []

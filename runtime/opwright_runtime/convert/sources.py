@@ -32,6 +32,9 @@ FILES = (
 )
 KINDS = f"{FILES}; or a Keras model, a tf.function or a GraphDef"
 
+# How many names of tensors an error has.
+_SHOWN = 12
+
 _REFUSALS = (
     ArithmeticError,
     AssertionError,
@@ -114,6 +117,7 @@ def _saved(
     if isinstance(model, (str, os.PathLike)):
         path = Path(model)
         if saved_models.is_saved_model(path):
+            _refuse_tensors(tensors, f"{path} is a SavedModel", path)
             yield Source(str(path), path)
             return
     with tempfile.TemporaryDirectory(prefix="opwright-convert-") as folder:
@@ -138,6 +142,7 @@ def _save(
     if isinstance(model, tf.compat.v1.GraphDef):
         _save_graph(model, target, tensors)
         return Source("GraphDef", target, frozen=True)
+    _refuse_tensors(tensors, "the model is none")
     if hasattr(model, "export") and hasattr(model, "layers"):
         return Source(str(model.name), target, notes=_export(model, target))
     if callable(model):
@@ -145,11 +150,32 @@ def _save(
     raise ConvertError(f"model must be {KINDS}, not {type(model).__name__}")
 
 
+def _refuse_tensors(tensors: Tensors, what: str, folder: Path | None = None) -> None:
+    """Refuses names of tensors for a model that is no graph, because it has its own.
+
+    Raises:
+        ConvertError: there are such names.
+    """
+    if not tensors.inputs and not tensors.outputs:
+        return
+    flag = "inputs= (--input)" if tensors.inputs else "outputs= (--output)"
+    todo = "leave it out"
+    if folder is not None:
+        known = ", ".join(saved_models.signatures_of(saved_models.read(folder)))
+        todo += f", or choose a signature with signature= (--signature): {known}"
+    raise ConvertError(
+        f"{flag} is for graphs (.pb and .meta files, GraphDefs), and {what}; {todo}"
+    )
+
+
 def _save_file(path: Path, target: Path, tensors: Tensors) -> Source:
     if not path.exists():
         raise ConvertError(f"{path} does not exist; a path must be {FILES}")
     if path.suffix in (".keras", ".h5", ".hdf5"):
-        return Source(str(path), target, notes=_export(_load_keras(path), target))
+        _refuse_tensors(tensors, f"{path} is a file of Keras")
+        return Source(
+            str(path), target, notes=_export(_load_keras(path), target)
+        )
     if path.suffix == ".meta":
         _save_checkpoint(path, target, tensors)
         return Source(str(path), target)
@@ -322,7 +348,13 @@ def _tensor(graph: _Graph, name: str) -> _Graph:
     try:
         return graph.get_tensor_by_name(name if ":" in name else f"{name}:0")
     except (KeyError, ValueError) as error:
-        raise ConvertError(f"the graph has no tensor {name!r}") from error
+        known = [*_placeholders(graph), *_ends(graph)]
+        shown = ", ".join(repr(one.removesuffix(":0")) for one in known[:_SHOWN])
+        more = f" and {len(known) - _SHOWN} more" if len(known) > _SHOWN else ""
+        raise ConvertError(
+            f"the graph has no tensor {name!r}; its placeholders, and the nodes that "
+            f"no other reads, are {shown or 'none'}{more}"
+        ) from error
 
 
 def _placeholders(graph: _Graph) -> list[str]:
