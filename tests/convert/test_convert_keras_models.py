@@ -254,6 +254,44 @@ def test_convert_of_cudnn_layers_from_h5_reaches_all_formats(
             np.testing.assert_allclose(a, b, atol=5e-6)
 
 
+@pytest.mark.parametrize("build", [legacy_stacked, legacy_bidirectional])
+def test_to_plain_of_cudnn_layers_from_a_keras_file_computes_the_same(
+    build: Callable[[], Any], tmp_path: Path
+) -> None:
+    """tf_keras writes such a file, and does not read it."""
+    model = build()
+    model.save(tmp_path / "model.keras")
+    with pytest.raises(TypeError, match="CuDNN"):
+        tf_keras.models.load_model(tmp_path / "model.keras")
+    before = (tmp_path / "model.keras").read_bytes()
+    report = to_plain(tmp_path / "model.keras", tmp_path / "plain")
+    assert {one.op for one in report.found} == {"CudnnRNNV3"}
+    assert (tmp_path / "model.keras").read_bytes() == before
+    x = np.random.default_rng(0).standard_normal((2, 6, 3)).astype("float32")
+    loaded = tf.saved_model.load(str(tmp_path / "plain"))
+    np.testing.assert_allclose(loaded.serve(x), model(x), atol=5e-6)
+
+
+@pytest.mark.parametrize(
+    ("package", "name"),
+    [
+        (keras, "new.weights.h5"),
+        (tf_keras, "new.weights.h5"),
+        (tf_keras, "old.h5"),
+    ],
+)
+def test_to_plain_of_a_file_of_weights_alone_is_refused_with_what_to_do(
+    name: str, package: Any, tmp_path: Path
+) -> None:
+    layers = package.layers
+    model = package.Sequential([layers.Input([None, 3]), layers.LSTM(4)])
+    model.save_weights(tmp_path / name)
+    words = rf"{name} has no model, and may have weights only; .* load_weights"
+    with pytest.raises(ConvertError, match=words):
+        to_plain(tmp_path / name, tmp_path / "plain")
+    assert [one.name for one in tmp_path.iterdir()] == [name]
+
+
 @pytest.mark.convert
 @pytest.mark.parametrize("on_gpu", [False, True])
 def test_convert_of_a_stateful_keras_model_is_plain_alone(

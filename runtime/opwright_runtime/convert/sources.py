@@ -174,7 +174,7 @@ def _save_file(path: Path, target: Path, tensors: Tensors) -> Source:
     if path.suffix in (".keras", ".h5", ".hdf5"):
         _refuse_tensors(tensors, f"{path} is a file of Keras")
         return Source(
-            str(path), target, notes=_export(_load_keras(path), target)
+            str(path), target, notes=_export(_load_keras(path, target.parent), target)
         )
     if path.suffix == ".meta":
         _save_checkpoint(path, target, tensors)
@@ -225,8 +225,15 @@ def _kept_loops(count: int, error: Exception) -> str:
     )
 
 
-def _load_keras(path: Path) -> _Graph:
-    """Loads a file with the Keras that wrote it: Keras 3, or tf_keras."""
+def _load_keras(path: Path, folder: Path) -> _Graph:
+    """Loads a file with the Keras that wrote it: Keras 3, or tf_keras.
+
+    Args:
+        path: the file.
+        folder: for temporary files.
+    """
+    if not zipfile.is_zipfile(path):
+        _check_has_model(path)
     if not _is_of_keras_2(path):
         return _load_keras_3(path)
     try:
@@ -245,8 +252,65 @@ def _load_keras(path: Path) -> _Graph:
         "CuDNNGRU": v1.cudnn_gru.CuDNNGRU,
         "CuDNNLSTM": v1.cudnn_lstm.CuDNNLSTM,
     }
+    if zipfile.is_zipfile(path):
+        path = _with_registered_names(path, folder / "named.keras", known)
     with tf_keras.utils.custom_object_scope(known):
         return tf_keras.models.load_model(path, compile=False)
+
+
+def _check_has_model(path: Path) -> None:
+    """Refuses an HDF5 file that Keras wrote without a model.
+
+    Raises:
+        ConvertError: it has no model.
+    """
+    if "model_config" not in _attributes(path):
+        raise ConvertError(
+            f"{path} has no model, and may have weights only; make the model in "
+            "Python, call its load_weights with this file, and convert the model, or "
+            'save it with model.save("model.keras")'
+        )
+
+
+def _attributes(path: Path) -> dict[str, object]:
+    """The attributes of an HDF5 file.
+
+    Raises:
+        ConvertError: it is no such file.
+    """
+    h5py: Any = importlib.import_module("h5py")
+    if not h5py.is_hdf5(path):
+        raise ConvertError(f"{path} is damaged, or no file of Keras; save it again")
+    with h5py.File(path) as file:
+        return dict(file.attrs)
+
+
+def _with_registered_names(
+    path: Path, target: Path, known: Mapping[str, object]
+) -> Path:
+    """A copy of a .keras file from which tf_keras loads these layers.
+
+    It saves the layers under names by which it does not find them again.
+    """
+
+    def named(config: object) -> object:
+        if isinstance(config, list):
+            return [named(one) for one in config]
+        if not isinstance(config, dict):
+            return config
+        changed = {key: named(one) for key, one in config.items()}
+        name = changed.get("class_name")
+        if isinstance(name, str) and name in known:
+            changed["registered_name"] = name
+        return changed
+
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(target, "w") as copy:
+        for one in source.infolist():
+            data = source.read(one)
+            if one.filename == "config.json":
+                data = json.dumps(named(json.loads(data))).encode()
+            copy.writestr(one.filename, data)
+    return target
 
 
 def _load_keras_3(path: Path) -> _Graph:
@@ -265,9 +329,7 @@ def _is_of_keras_2(path: Path) -> bool:
             metadata = json.loads(archive.read("metadata.json"))
         version = metadata.get("keras_version")
     else:
-        h5py: Any = importlib.import_module("h5py")
-        with h5py.File(path) as file:
-            version = file.attrs.get("keras_version")
+        version = _attributes(path).get("keras_version")
     text = version.decode() if isinstance(version, bytes) else str(version or "")
     return text.startswith(("1.", "2."))
 
