@@ -1,6 +1,6 @@
 """The command line: `python -m opwright`, or `opwright`.
 
-A command imports TensorFlow only when it runs, so help and usage errors come at once.
+Only `build-native` and errors of `for-tf` import TensorFlow, so all else comes at once.
 """
 
 from __future__ import annotations
@@ -96,16 +96,15 @@ def _search(query: str, limit: int) -> int:
 
 
 def _for_tf(name: str) -> int:
-    from opwright_runtime.errors import OpUnknownError
-    from opwright_runtime.search import Results, described, for_tf
+    from opwright_runtime.search import Results, described, function_of, tf_names
 
     try:
-        behind = for_tf(name)
-    except OpUnknownError as unknown:
+        function = function_of(name)
+    except LookupError as unknown:
         print(f"opwright: {unknown}", file=sys.stderr)
         return 1
-    print(behind)
-    _print(repr(Results(described(cls.OP_NAME) for cls in behind)))
+    print(tf_names.sentence(function))
+    _print(repr(Results(map(described, tf_names.ops_of(function)))))
     return 0
 
 

@@ -432,17 +432,30 @@ def test_cli_wrong_call_is_refused() -> None:
     assert done.returncode == 2 and "'0' is no positive number" in done.stderr
 
 
-def test_cli_help_needs_no_tensorflow() -> None:
+@pytest.mark.parametrize(
+    ("command", "status"),
+    [
+        ("--help", 0),
+        ("search running total", 0),
+        ("search zzzz", 1),
+        ("for-tf tf.math.reduce_std", 0),
+    ],
+)
+def test_cli_help_and_search_need_no_tensorflow(command: str, status: int) -> None:
     """The installed command: `python -m opwright` imports the package first."""
     script = """
 import sys
 from opwright_runtime.cli import main
 try:
-    main(["--help"])
+    status = main(sys.argv[1:])
 except SystemExit as done:
-    print(done.code, {"tensorflow", "numpy"} & sys.modules.keys())
+    status = done.code
+print(status, {"tensorflow", "numpy", "opwright"} & sys.modules.keys())
 """
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", script, *command.split()],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
-    assert done.stdout.endswith("\n0 set()\n") and not done.stderr
+    assert done.stdout.endswith(f"\n{status} set()\n") and not done.stderr

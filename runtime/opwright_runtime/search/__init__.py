@@ -8,6 +8,8 @@
     >>> opwright.for_tf("tf.math.reduce_std")
     tf.math.reduce_std is composed of Mean, Sub, Square, Sqrt
 
+The search imports no TensorFlow until it needs a class of an op or an error.
+
 No data leave the machine. The index is built in memory at the first search, from the
 docstrings of the generated classes.
 """
@@ -19,12 +21,12 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from opwright_runtime import errors
 from opwright_runtime.search import tf_names
-from opwright_runtime.search.documents import documents, newest_versions, package
+from opwright_runtime.search.documents import documents, newest_versions, table
 
 if TYPE_CHECKING:
     from opwright_runtime._binding.op import Op
+    from opwright_runtime.errors import OpError
     from opwright_runtime.search.index import Index
 
 __all__ = ["Behind", "Found", "Results", "for_tf", "search"]
@@ -44,8 +46,7 @@ class Found:
     @property
     def op_class(self) -> type[Op]:
         """The class of the op. It is imported on first use."""
-        found: type[Op] = package().op_class(self.name)
-        return found
+        return _op_class(self.name)
 
     @property
     def line(self) -> str:
@@ -86,14 +87,9 @@ def search(query: str, limit: int = 10) -> Results:
         OpInputError: `query` is not a text, or `limit` is not a positive number.
     """
     if not isinstance(query, str):
-        raise errors.bad_argument(
-            errors.OpInputError, "search", "query", query, "a text"
-        )
+        raise _bad_argument("search", "query", query, "a text")
     if not isinstance(limit, int) or isinstance(limit, bool) or limit < 1:
-        allowed = "a positive integer"
-        raise errors.bad_argument(
-            errors.OpInputError, "search", "limit", limit, allowed
-        )
+        raise _bad_argument("search", "limit", limit, "a positive integer")
     return Results(map(described, _index().best(query, limit)))
 
 
@@ -121,7 +117,7 @@ class Behind(tuple["type[Op]", ...]):
 
     @classmethod
     def of(cls, function: str) -> Behind:
-        behind = cls(map(package().op_class, tf_names.ops_of(function)))
+        behind = cls(map(_op_class, tf_names.ops_of(function)))
         behind.function = function
         behind.ways = tf_names.ran().get(function, ())
         return behind
@@ -148,12 +144,32 @@ def for_tf(name: str) -> Behind:
         OpUnknownError: TensorFlow has no such function, or the function calls no op by
             itself. The error has similar names.
     """
+    return Behind.of(function_of(name))
+
+
+def function_of(name: str) -> str:
+    """The full name of a function that runs ops; it may lack `tf.`.
+
+    Raises:
+        OpUnknownError: as `for_tf` raises it.
+    """
     if not isinstance(name, str):
-        raise errors.bad_argument(errors.OpInputError, "for_tf", "name", name, "a text")
+        raise _bad_argument("for_tf", "name", name, "a text")
     function = tf_names.full_name(name)
     if not tf_names.ops_of(function):
-        raise tf_names.unknown(name)
-    return Behind.of(function)
+        raise tf_names.unknown(name, table())
+    return function
+
+
+def _op_class(name: str) -> type[Op]:
+    found: type[Op] = import_module("opwright").op_class(name)
+    return found
+
+
+def _bad_argument(function: str, argument: str, given: object, allowed: str) -> OpError:
+    from opwright_runtime import errors
+
+    return errors.bad_argument(errors.OpInputError, function, argument, given, allowed)
 
 
 @cache

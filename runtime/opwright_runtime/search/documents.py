@@ -9,9 +9,10 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from runpy import run_path
+from typing import Final
 
 from opwright_runtime.search import synonyms, tf_names
 from opwright_runtime.search.words import parts_of
@@ -74,23 +75,33 @@ class Document:
                 yield other, _SYNONYM * share
 
 
-def package() -> Any:
-    """The package `opwright`.
+@cache
+def folder() -> Path:
+    """The folder of the package `opwright`.
 
-    It depends on this package, so it is imported only when it is needed.
+    The package is not imported, because it imports TensorFlow.
     """
-    return import_module("opwright")
+    spec = find_spec("opwright")
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError("opwright is not installed", name="opwright")
+    return Path(spec.origin).parent
+
+
+@cache
+def table() -> Mapping[str, tuple[str, str]]:
+    """Every op's module and class, by its name: `opwright._table.OPS`."""
+    ops: Mapping[str, tuple[str, str]] = run_path(str(folder() / "_table.py"))["OPS"]
+    return ops
 
 
 @cache
 def documents() -> Mapping[str, Document]:
     """Every op of `opwright`, by its name."""
     callers = tf_names.callers()
-    folder = Path(package().__file__).parent
     found = {}
-    for name, (module, _) in import_module("opwright._table").OPS.items():
+    for name, (module, _) in table().items():
         *groups, last = module.split(".")[1:]
-        source = folder.joinpath(*groups, f"{last}.py").read_text("utf-8")
+        source = folder().joinpath(*groups, f"{last}.py").read_text("utf-8")
         text = _docstring(source)
         summary, _, rest = text.partition("\n")
         found[name] = Document(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from difflib import get_close_matches
 from functools import cache
-from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from opwright_runtime import errors
+if TYPE_CHECKING:
+    from opwright_runtime.errors import OpError
 
 #: The ops of a call, in the order in which they run.
 Way: TypeAlias = tuple[str, ...]
@@ -95,11 +95,14 @@ def sentence(function: str) -> str:
     return f"{function} {'; or '.join([*said, *several])}"
 
 
-def unknown(name: str) -> errors.OpError:
-    """The error for a name that is not in the data."""
+def unknown(name: str, ops: Container[str]) -> OpError:
+    """The error for a name that is not in the data; `ops` has the names of all ops."""
+    # It imports TensorFlow, which the search does without.
+    from opwright_runtime import errors
+
     asked = full_name(name)
     last = asked.removeprefix("tf.raw_ops.")
-    if last != asked and last in import_module("opwright._table").OPS:
+    if last != asked and last in ops:
         return errors.make(
             errors.OpUnknownError,
             "for_tf",
