@@ -284,14 +284,17 @@ class _Check:
         """A function that shapes have, too."""
         (*arguments,) = node.args
         function = FUNCTIONS[name]
-        if len(arguments) != len(function.takes):
-            message = f"{name} takes {len(function.takes)} arguments, not"
+        most = len(function.takes)
+        least = most - function.optional
+        if not least <= len(arguments) <= most:
+            takes = f"{least} to {most}" if function.optional else f"{most}"
+            message = f"{name} takes {takes} arguments, not {len(arguments)}"
             instead = {"min": "least", "max": "most"}.get(name)
             hint = ""
             if instead is not None and len(arguments) == 1:
                 hint = f" (did you mean {instead}({ast.unparse(arguments[0])})?)"
-            raise ShapeError(node.col_offset, f"{message} {len(arguments)}{hint}")
-        for argument, parameter in zip(arguments, function.takes, strict=True):
+            raise ShapeError(node.col_offset, message + hint)
+        for argument, parameter in zip(arguments, function.takes, strict=False):
             is_list = isinstance(argument, ast.Name) and (
                 argument.id in self.inputs and self.inputs[argument.id].is_list
             )
@@ -372,6 +375,7 @@ _PYTHON: Final = {
     "single": "is_single",
     "convolves": "is_convolved",
     "remove": "removed",
+    "broadcast": "broadcast_of",
     "prod": "product_of",
     "len": "len",
     "sum": "sum",

@@ -206,7 +206,8 @@ BINDING: Final = frozenset(
 )
 #: The functions of the runtime that conditions of calls use.
 HELPERS: Final = frozenset(
-    {"all_finite", "are_held", "are_pairs", "are_spans", "contents_of", "dims_of"}
+    {"all_finite", "are_held", "are_pairs", "are_spans", "broadcast_of"}
+    | {"contents_of", "dims_of"}
     | {"dtype_name", "dtype_of", "elements_of", "has_room", "have_ranks"}
     | {"is_batched", "is_convolved", "is_nan_free", "is_permutation", "is_rising"}
     | {"is_single", "is_table", "known_held_of", "last_of"}

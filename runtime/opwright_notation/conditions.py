@@ -112,7 +112,21 @@ JOINT: Final = {
 }
 OF_TEXT: Final = frozenset({"convolves"})
 #: The functions of shapes that conditions may use.
-SHARED: Final = ("len", "sum", "prod", "min", "max", "remove")
+SHARED: Final = ("len", "sum", "prod", "min", "max", "remove", "broadcast")
+
+
+def broadcast(*rows: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The shape of tensors of these shapes together.
+
+    Shapes that do not fit give some shape: the op refuses them, and says why.
+    """
+    found: tuple[Any, ...] = ()
+    for row in rows:
+        longer, shorter = (found, row) if len(found) >= len(row) else (row, found)
+        start = len(longer) - len(shorter)
+        pairs = zip(longer[start:], shorter, strict=True)
+        found = longer[:start] + tuple([b if a == 1 else a for a, b in pairs])
+    return found
 
 
 def read(text: str) -> ast.expr:
@@ -349,6 +363,10 @@ class Condition(Evaluation):
             return self.property_of(name, names[0], None, tuple(names[1:]))
         if name in PROPERTIES:
             return self.property(name, *node.args)
+        if name == "broadcast":
+            rows = [self.value(each) for each in node.args]
+            known = [row for row in rows if isinstance(row, tuple)]
+            return broadcast(*known) if len(known) == len(rows) else None
         if name in FUNCTIONS:
             if name == "len" and isinstance(node.args[0], ast.Name):
                 length = self.lengths.get(node.args[0].id)

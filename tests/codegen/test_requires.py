@@ -179,6 +179,7 @@ def test_in_python_lists_arguments_and_helpers_used() -> None:
         ("memory(T, flip)", 10, "not a size or a row of sizes"),
         ("least(block) > 1", 6, "'block' is a size, not a row of sizes"),
         ("ranks(a) == 1", 6, "'ranks' is of a list of shapes, not of 'a'"),
+        ("broadcast(steps) == steps", 0, "broadcast takes 2 to 4 arguments, not 1"),
         ("steps(a, b) > 1", 0, "steps takes 3 arguments, not 2"),
         ("padded(a, block) == shape(a)", 10, "'padded' is of inputs, and 'block' is n"),
         ("batched(size, steps)", 14, "is a row of sizes, not a size"),

@@ -15,6 +15,7 @@ import opwright
 from opwright import OpInputError, OpMemoryError, Scope, TFloat32, checked, load_checked
 from opwright.array import fill
 from opwright.io import parse_example
+from opwright.linalg import batch_mat_mul_v2
 from opwright.math import add_v2
 from opwright.nn import Conv2D, conv2d
 from opwright.signal import irfft
@@ -80,6 +81,18 @@ def test_checked_function_refuses_size_when_it_runs() -> None:
     assert call(tf.constant([2, 3])).shape == (2, 3)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"memory\(T, contents"):
         call(tf.constant([2**20, 2**20]))
+
+
+def test_checked_product_refuses_size_of_batches_when_it_runs() -> None:
+    call = traced(batch_mat_mul_v2, tf.float32, tf.float32)
+    assert call(tf.ones([2, 1, 3, 4]), tf.ones([5, 4, 2])).shape == (2, 5, 3, 2)
+    assert not call(tf.ones([3, 0]), tf.ones([2, 0, 2])).numpy().any()
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"memory\(.*int64"):
+        call(tf.zeros([1, 3, 0]), tf.zeros([2**40, 0, 3]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"memory\(T, broadcast"):
+        call(tf.zeros([2**40, 0]), tf.zeros([0, 2**40]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="batch dimensions"):
+        call(tf.ones([2, 3, 4]), tf.ones([3, 4, 2]))
 
 
 def moved(values: Any) -> tf.Tensor:

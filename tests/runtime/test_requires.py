@@ -7,6 +7,7 @@ import builtins
 import math
 import pickle
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from opwright.array import fill
 from opwright.data import dataset_to_tf_record
 from opwright.image import extract_image_patches
 from opwright.io import parse_example
+from opwright.linalg import batch_mat_mul_v2, batch_mat_mul_v3
 from opwright.lookup import anonymous_hash_table, initialize_table_from_dataset
 from opwright.nn import Conv2D, conv2d
 from opwright.ragged import (
@@ -331,6 +333,38 @@ def test_graph_takes_result_larger_than_memory() -> None:
     assert graph.output_shapes == (2**20, 2**20)
 
 
+def test_batches_without_memory_for_their_product_are_refused() -> None:
+    for product in (batch_mat_mul_v2, partial(batch_mat_mul_v3, Tout=tf.float32)):
+        assert product(tf.ones([2, 1, 3, 0]), tf.ones([5, 0, 2])).shape == (2, 5, 3, 2)
+        # It has as many batches as the second stack, and no elements.
+        many = product(tf.zeros([1, 2**40, 3, 0]), tf.zeros([2**40, 0, 0]))
+        assert many.shape == (1, 2**40, 3, 0)
+        for x, y in (([1, 3, 0], [2**40, 0, 3]), ([2**40, 0], [0, 2**40])):
+            with pytest.raises(OpMemoryError, match="its result takes"):
+                product(tf.zeros(x), tf.zeros(y))
+
+
+def test_batches_that_do_not_broadcast_are_refused_by_tensorflow() -> None:
+    with pytest.raises(OpError, match="compatible batch dimensions"):
+        batch_mat_mul_v2(tf.ones([2, 3, 4]), tf.ones([3, 4, 2]))
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([(2, 1), (5,)], (2, 5)),
+        ([(), (3,), (4, 1, 1)], (4, 1, 3)),
+        ([(0, 1), (1, 7)], (0, 7)),
+        ([(1,), (0,)], (0,)),
+    ],
+)
+def test_broadcast_of_shapes_is_theirs_together(
+    rows: list[tuple[int, ...]], expected: tuple[int, ...]
+) -> None:
+    assert properties.broadcast_of(*rows) == expected
+    assert properties.broadcast_of(*reversed(rows)) == expected
+
+
 def test_free_memory_is_that_of_container(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -390,6 +424,7 @@ CONDITIONS = [
     "last(n) + 1 < 3",
     "memory(T, last(n), shape(x)[1:], steps(y, y, y)) and rank(x) == 0",
     "len(remove(shape(x), contents(n))) == 1",
+    "prod(broadcast(shape(x), shape(y)[1:], shape(parts[0]))) < 2",
     "rising(n)",
     "permutation(n)",
     "batched(n, block)",

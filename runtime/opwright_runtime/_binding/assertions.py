@@ -443,6 +443,7 @@ def _known(name: str, found: Sequence[Any]) -> Any:
         "min": min,
         "max": max,
         "remove": properties.removed,
+        "broadcast": properties.broadcast_of,
     }
     if name not in functions:
         raise _UnknownError
@@ -534,6 +535,22 @@ def _convolves(
     return tf.logical_and(fits, filled)
 
 
+def _broadcast(*rows: Any) -> Any:
+    """The shape of tensors of these shapes together.
+
+    Shapes that do not broadcast give some shape: the op itself refuses them.
+    """
+    found, *others = map(_row, rows)
+    for one in others:
+        count = tf.maximum(tf.size(found), tf.size(one))
+        left, right = (
+            tf.pad(row, [[count - tf.size(row), 0]], constant_values=1)
+            for row in (found, one)
+        )
+        found = tf.where(tf.equal(left, 1), right, left)
+    return found
+
+
 _JOINT: Mapping[str, Callable[..., Any]] = {
     "steps": _steps,
     "padded": _padded,
@@ -545,6 +562,7 @@ _OF_ROWS: Mapping[str, Callable[..., Any]] = {
     "prod": lambda row: tf.reduce_prod(_row(row)),
     "min": lambda one, other: tf.minimum(*_numbers(one, other)),
     "max": lambda one, other: tf.maximum(*_numbers(one, other)),
+    "broadcast": _broadcast,
     "least": lambda row: tf.reduce_min(_row(row)),
     "most": lambda row: tf.reduce_max(_row(row)),
 }

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from opwright_notation.conditions import broadcast
 from opwright_notation.functions import FUNCTIONS
 from opwright_runtime._binding import memory
 from opwright_runtime._binding.narrowing import EagerTensor
@@ -240,6 +241,10 @@ def removed(row: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     """A row without the sizes at some axes."""
     found: Any = FUNCTIONS["remove"](row, axes)
     return tuple(found)
+
+
+#: The shape of tensors of these shapes together.
+broadcast_of = broadcast
 
 
 def least_of(value: Any) -> float:
