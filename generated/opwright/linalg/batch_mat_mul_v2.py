@@ -14,6 +14,7 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     as_bool,
+    broadcast_of,
     context,
     default,
     describe_missing_args,
@@ -21,9 +22,11 @@ from opwright_runtime.gencode import (
     execute,
     fit_pair,
     graphs,
-    most_of,
+    has_room,
     new,
+    product_of,
     sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -95,8 +98,8 @@ class BatchMatMulV2(TensorOp[T]):
 
     OP_NAME = "BatchMatMulV2"
     REQUIRES = (
-        "elements(x) > 0 or most(shape(x)) < 2**31",
-        "elements(y) > 0 or most(shape(y)) < 2**31",
+        'shape(x)[:-2] == shape(y)[:-2] or min(prod(shape(x)[:-2]), prod(shape(y)[:-2])) == prod(broadcast(shape(x)[:-2], shape(y)[:-2])) or memory("int64", 2, broadcast(shape(x)[:-2], shape(y)[:-2]))',
+        "elements(x) > 0 and elements(y) > 0 or memory(T, broadcast(shape(x)[:-2], shape(y)[:-2]), shape(x)[-1] if adj_x else shape(x)[-2], shape(y)[-2] if adj_y else shape(y)[-1])",
     )
     SHAPES = {
         "x": "(*xs, m, k) if not adj_x else (*xs, k, m)",
@@ -205,9 +208,13 @@ class BatchMatMulV2(TensorOp[T]):
                 matrices.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `elements(x) > 0 or most(shape(x)) < 2**31`,
-                `elements(y) > 0 or most(shape(y)) < 2**31`.
+            OpError: the op refuses an argument. The call needs `shape(x)[:-2] ==
+                shape(y)[:-2] or min(prod(shape(x)[:-2]), prod(shape(y)[:-2])) ==
+                prod(broadcast(shape(x)[:-2], shape(y)[:-2])) or memory("int64", 2,
+                broadcast(shape(x)[:-2], shape(y)[:-2]))`, `elements(x) > 0 and
+                elements(y) > 0 or memory(T, broadcast(shape(x)[:-2], shape(y)[:-2]),
+                shape(x)[-1] if adj_x else shape(x)[-2], shape(y)[-2] if adj_y else
+                shape(y)[-1])`.
 
         Example:
             >>> turn = np.array([[0.0, -1.0], [1.0, 0.0]])
@@ -226,7 +233,7 @@ class BatchMatMulV2(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
-                and _holds(x, y)
+                and _holds(x, y, opts.adj_x, opts.adj_y)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -263,11 +270,23 @@ DEFAULTS = BatchMatMulV2.Options()
 MERGE = BatchMatMulV2.Options.merge
 
 
-def _holds(x: object, y: object) -> bool:
+def _holds(x: object, y: object, adj_x: bool, adj_y: bool) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return (elements_of(x) > 0 or most_of(sizes_of(x)) < 2147483648) and (
-            elements_of(y) > 0 or most_of(sizes_of(y)) < 2147483648
+        return (
+            (_sizes_of_x := sizes_of(x))[:-2] == (_sizes_of_y := sizes_of(y))[:-2]
+            or min(product_of(_sizes_of_x[:-2]), product_of(_sizes_of_y[:-2]))
+            == product_of(broadcast_of(_sizes_of_x[:-2], _sizes_of_y[:-2]))
+            or has_room("int64", 2, broadcast_of(_sizes_of_x[:-2], _sizes_of_y[:-2]))
+        ) and (
+            elements_of(x) > 0
+            and elements_of(y) > 0
+            or has_room(
+                some_dtype_of(x, y),
+                broadcast_of(_sizes_of_x[:-2], _sizes_of_y[:-2]),
+                _sizes_of_x[-1] if adj_x else _sizes_of_x[-2],
+                _sizes_of_y[-2] if adj_y else _sizes_of_y[-1],
+            )
         )
     except Exception:
         return False
@@ -326,9 +345,12 @@ def batch_mat_mul_v2(
             matrices.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
-            `elements(x) > 0 or most(shape(x)) < 2**31`,
-            `elements(y) > 0 or most(shape(y)) < 2**31`.
+        OpError: the op refuses an argument. The call needs `shape(x)[:-2] ==
+            shape(y)[:-2] or min(prod(shape(x)[:-2]), prod(shape(y)[:-2])) ==
+            prod(broadcast(shape(x)[:-2], shape(y)[:-2])) or memory("int64", 2,
+            broadcast(shape(x)[:-2], shape(y)[:-2]))`, `elements(x) > 0 and elements(y)
+            > 0 or memory(T, broadcast(shape(x)[:-2], shape(y)[:-2]), shape(x)[-1] if
+            adj_x else shape(x)[-2], shape(y)[-2] if adj_y else shape(y)[-1])`.
 
     Example:
         >>> turn = np.array([[0.0, -1.0], [1.0, 0.0]])
@@ -346,7 +368,7 @@ def batch_mat_mul_v2(
             context[EAGER]
             and not graphs.stack
             and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
-            and _holds(x, y)
+            and _holds(x, y, adj_x, adj_y)
         ):
             _result = execute(
                 context[CURRENT],

@@ -17,14 +17,17 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     as_dtype,
+    broadcast_of,
     context,
     default,
     describe_missing_args,
+    dtype_name,
     elements_of,
     execute,
     graphs,
-    most_of,
+    has_room,
     new,
+    product_of,
     sizes_of,
 )
 from typing_extensions import Never, TypeVar
@@ -108,8 +111,8 @@ class BatchMatMulV3(TensorOp[Tout]):
 
     OP_NAME = "BatchMatMulV3"
     REQUIRES = (
-        "elements(x) > 0 or most(shape(x)) < 2**31",
-        "elements(y) > 0 or most(shape(y)) < 2**31",
+        'shape(x)[:-2] == shape(y)[:-2] or min(prod(shape(x)[:-2]), prod(shape(y)[:-2])) == prod(broadcast(shape(x)[:-2], shape(y)[:-2])) or memory("int64", 2, broadcast(shape(x)[:-2], shape(y)[:-2]))',
+        "elements(x) > 0 and elements(y) > 0 or memory(Tout, broadcast(shape(x)[:-2], shape(y)[:-2]), shape(x)[-1] if adj_x else shape(x)[-2], shape(y)[-2] if adj_y else shape(y)[-1])",
     )
     SHAPES = {
         "x": "(*xs, m, k) if not adj_x else (*xs, k, m)",
@@ -227,9 +230,13 @@ class BatchMatMulV3(TensorOp[Tout]):
                 matrices.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `elements(x) > 0 or most(shape(x)) < 2**31`,
-                `elements(y) > 0 or most(shape(y)) < 2**31`.
+            OpError: the op refuses an argument. The call needs `shape(x)[:-2] ==
+                shape(y)[:-2] or min(prod(shape(x)[:-2]), prod(shape(y)[:-2])) ==
+                prod(broadcast(shape(x)[:-2], shape(y)[:-2])) or memory("int64", 2,
+                broadcast(shape(x)[:-2], shape(y)[:-2]))`, `elements(x) > 0 and
+                elements(y) > 0 or memory(Tout, broadcast(shape(x)[:-2], shape(y)[:-2]),
+                shape(x)[-1] if adj_x else shape(x)[-2], shape(y)[-2] if adj_y else
+                shape(y)[-1])`.
 
         Example:
             >>> pixels = np.array([[200, 100]], np.uint8)
@@ -243,7 +250,11 @@ class BatchMatMulV3(TensorOp[Tout]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(x, y):
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(x, y, Tout, opts.adj_x, opts.adj_y)
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "BatchMatMulV3",
@@ -282,11 +293,23 @@ DEFAULTS = BatchMatMulV3.Options()
 MERGE = BatchMatMulV3.Options.merge
 
 
-def _holds(x: object, y: object) -> bool:
+def _holds(x: object, y: object, Tout: object, adj_x: bool, adj_y: bool) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return (elements_of(x) > 0 or most_of(sizes_of(x)) < 2147483648) and (
-            elements_of(y) > 0 or most_of(sizes_of(y)) < 2147483648
+        return (
+            (_sizes_of_x := sizes_of(x))[:-2] == (_sizes_of_y := sizes_of(y))[:-2]
+            or min(product_of(_sizes_of_x[:-2]), product_of(_sizes_of_y[:-2]))
+            == product_of(broadcast_of(_sizes_of_x[:-2], _sizes_of_y[:-2]))
+            or has_room("int64", 2, broadcast_of(_sizes_of_x[:-2], _sizes_of_y[:-2]))
+        ) and (
+            elements_of(x) > 0
+            and elements_of(y) > 0
+            or has_room(
+                dtype_name(Tout),
+                broadcast_of(_sizes_of_x[:-2], _sizes_of_y[:-2]),
+                _sizes_of_x[-1] if adj_x else _sizes_of_x[-2],
+                _sizes_of_y[-2] if adj_y else _sizes_of_y[-1],
+            )
         )
     except Exception:
         return False
@@ -353,9 +376,12 @@ def batch_mat_mul_v3(
             matrices.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
-            `elements(x) > 0 or most(shape(x)) < 2**31`,
-            `elements(y) > 0 or most(shape(y)) < 2**31`.
+        OpError: the op refuses an argument. The call needs `shape(x)[:-2] ==
+            shape(y)[:-2] or min(prod(shape(x)[:-2]), prod(shape(y)[:-2])) ==
+            prod(broadcast(shape(x)[:-2], shape(y)[:-2])) or memory("int64", 2,
+            broadcast(shape(x)[:-2], shape(y)[:-2]))`, `elements(x) > 0 and elements(y)
+            > 0 or memory(Tout, broadcast(shape(x)[:-2], shape(y)[:-2]), shape(x)[-1] if
+            adj_x else shape(x)[-2], shape(y)[-2] if adj_y else shape(y)[-1])`.
 
     Example:
         >>> pixels = np.array([[200, 100]], np.uint8)
@@ -368,7 +394,7 @@ def batch_mat_mul_v3(
     fast_path_error = None
     _result: Output[Uout]
     try:
-        if context[EAGER] and not graphs.stack and _holds(x, y):
+        if context[EAGER] and not graphs.stack and _holds(x, y, Tout, adj_x, adj_y):
             _result = execute(
                 context[CURRENT],
                 "BatchMatMulV3",
