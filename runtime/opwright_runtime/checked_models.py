@@ -80,11 +80,41 @@ def _name_source(error: BaseException, copy: str, source: str) -> None:
 def _add_checks(graph: Any) -> None:
     """Adds checks to the nodes of a GraphDef and of its functions."""
     checkers = _Checkers(graph)
-    checkers.add_to(graph.node)
+    compiled = _compiled(graph.library.function)
+    checkers.add_to(graph.node, compiled=False)
     # Checks are functions, which are added to the same list.
     for function in [*graph.library.function]:
-        checkers.add_to(function.node_def)
+        name = function.signature.name
+        checkers.add_to(function.node_def, compiled=name in compiled)
     graph.library.function.extend(checkers.functions)
+
+
+def _compiled(functions: Sequence[Any]) -> set[str]:
+    """The functions that XLA compiles, and those that they call."""
+    by_name = {one.signature.name: one for one in functions}
+    nodes = [node for one in functions for node in one.node_def]
+    pending = [one.signature.name for one in functions if _is_compiled(one)]
+    pending += [name for one in nodes if _is_compiled(one) for name in _called(one)]
+    found = set[str]()
+    while pending:
+        name = pending.pop()
+        if name in by_name and name not in found:
+            found.add(name)
+            pending += [each for one in by_name[name].node_def for each in _called(one)]
+    return found
+
+
+def _is_compiled(one: Any) -> bool:
+    """Whether a function, or a node that calls one, is to be compiled by XLA."""
+    return "_XlaMustCompile" in one.attr and bool(one.attr["_XlaMustCompile"].b)
+
+
+def _called(node: Any) -> Iterator[str]:
+    """The names of the functions in the attrs of a node."""
+    for attr in node.attr.values():
+        if attr.HasField("func"):
+            yield attr.func.name
+        yield from (one.name for one in attr.list.func)
 
 
 class _Checkers:
@@ -96,14 +126,18 @@ class _Checkers:
         self.known: dict[bytes, tuple[str, tuple[str, ...]] | None] = {}
         self.taken = {one.signature.name for one in graph.library.function}
 
-    def add_to(self, nodes: Any) -> None:
-        """Adds a check before each of `nodes` whose op has conditions."""
+    def add_to(self, nodes: Any, *, compiled: bool) -> None:
+        """Adds a check before each of `nodes` whose op has conditions.
+
+        Args:
+            compiled: whether XLA may compile the nodes.
+        """
         for node in [*nodes]:
             info = self.info(node.op)
             if info is None:
                 continue
             specs = [*_specs(info, node)]
-            found = self.of(info, node, specs)
+            found = self.of(info, node, specs, compiled)
             if found is None:
                 continue
             name, needed = found
@@ -133,18 +167,18 @@ class _Checkers:
         return info
 
     def of(
-        self, info: OpInfo, node: Any, specs: Sequence[Any]
+        self, info: OpInfo, node: Any, specs: Sequence[Any], compiled: bool
     ) -> tuple[str, tuple[str, ...]] | None:
         """The function that checks a node, and the inputs that it takes."""
-        key = info.name.encode()
+        key = info.name.encode() + bytes([compiled])
         for name in sorted(node.attr):
             key += name.encode() + node.attr[name].SerializeToString()
         if key not in self.known:
-            self.known[key] = self.made(info, node, specs)
+            self.known[key] = self.made(info, node, specs, compiled)
         return self.known[key]
 
     def made(
-        self, info: OpInfo, node: Any, specs: Sequence[Any]
+        self, info: OpInfo, node: Any, specs: Sequence[Any], compiled: bool
     ) -> tuple[str, tuple[str, ...]] | None:
         attrs = {
             attr.name: _attr(info, node, attr.name)
@@ -152,7 +186,7 @@ class _Checkers:
             if not attr.inferred
         }
         with tf.Graph().as_default():
-            found = assertions.checker(info, specs, attrs)
+            found = assertions.checker(info, specs, attrs, compiled=compiled)
         if found is None:
             return None
         function = found.function.function_def

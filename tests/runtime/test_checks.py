@@ -117,6 +117,38 @@ def test_checked_function_refuses_dtype_of_variable_when_it_runs() -> None:
     np.testing.assert_allclose(var.numpy(), [0.9, 1.2], rtol=1e-6)
 
 
+def test_checked_function_refuses_dtype_of_variable_after_gather() -> None:
+    """The variable is in the mode in which each read copies it."""
+    gathered = traced(lambda x: resource_gather(x, [1, 0], dtype=TFloat32), tf.resource)
+    for values in (np.float32([1, 2]), np.ones(2)):
+        handle = moved(values)
+        tf.raw_ops.ResourceGather(resource=handle, indices=0, dtype=values.dtype)
+        if values.dtype == np.float32:
+            assert gathered(handle).numpy().tolist() == [2, 1]
+            continue
+        with pytest.raises(tf.errors.OpError, match="Expected float got double"):
+            gathered(handle)
+
+
+def test_checked_function_reads_no_variable_of_known_dtype() -> None:
+    variable = tf.Variable([1.0, 2.0])
+    call = traced(lambda i: resource_gather(variable.handle, i, TFloat32), tf.int32)
+    assert call(tf.constant([1])).numpy().tolist() == [2]
+    functions = call.graph.as_graph_def().library.function
+    assert "Read" not in str([node.op for one in functions for node in one.node_def])
+
+
+def test_checked_gather_of_unknown_handle_has_gradient() -> None:
+    variable = tf.Variable([1.0, 2.0])
+    KEPT.append(variable)
+    call = traced(lambda x: resource_gather(x, [1, 1], dtype=TFloat32), tf.resource)
+    with tf.GradientTape() as tape:
+        tape.watch(variable.handle)
+        result = call(variable.handle)
+    found = tf.convert_to_tensor(tape.gradient(result, variable.handle))
+    assert found.numpy().tolist() == [0, 2]
+
+
 def test_checked_function_refuses_shape_of_variable_when_it_runs() -> None:
     call = traced(
         lambda x: resource_gather(x, INDICES, batch_dims=1, dtype=TFloat32), tf.resource
@@ -283,6 +315,32 @@ def test_load_checked_refuses_in_branches_and_with_default_attrs(saved: Path) ->
     assert model.length(tf.constant(5)).numpy() == 5
     with pytest.raises(tf.errors.InvalidArgumentError, match="must hold"):
         model.length(tf.constant(2**31 - 1))
+
+
+class Table(tf.Module):
+    """Rows of a variable, also in a function that XLA compiles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = tf.Variable([1.0, 2.0, 3.0])
+
+    @tf.function(input_signature=[tf.TensorSpec(None, tf.int32)])
+    def gathered(self, indices: Any) -> Any:
+        return tf.raw_ops.ResourceGather(
+            resource=self.rows.handle, indices=indices, dtype=tf.float32
+        )
+
+    @tf.function(input_signature=[tf.TensorSpec([2], tf.int32)], jit_compile=True)
+    def compiled(self, indices: Any) -> Any:
+        return self.gathered(indices) + 1.0
+
+
+def test_load_checked_gathers_again_and_in_compiled_function(tmp_path: Path) -> None:
+    tf.saved_model.save(Table(), str(tmp_path))
+    model = load_checked(tmp_path)
+    for _ in range(2):
+        assert model.gathered(tf.constant([2, 0])).numpy().tolist() == [3, 1]
+        assert model.compiled(tf.constant([2, 0])).numpy().tolist() == [4, 2]
 
 
 def test_load_checked_keeps_model_and_its_files(saved: Path) -> None:

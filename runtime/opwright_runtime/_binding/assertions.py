@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +27,10 @@ from opwright_notation.conditions import (
     whole_inputs_in,
 )
 from opwright_notation.functions import COMPARISONS, OPERATORS
+from opwright_runtime._binding import attrs as attr_values
 from opwright_runtime._binding import memory, properties, requirements
 from opwright_runtime._binding.op_info import OpInfo
+from opwright_runtime._internals import handle_data, register_read_only_op
 
 
 class _UnknownError(Exception):
@@ -37,6 +39,10 @@ class _UnknownError(Exception):
 
 #: An op whose conditions are on an accumulator, which no op of a graph can read.
 _OF_ACCUMULATORS = frozenset({"ResourceAccumulatorApplyGradient"})
+
+#: The op that reads variables; TensorFlow has no function for it.
+_READ = "_ReadVariablesOp"
+register_read_only_op(_READ)
 
 #: How many sizes, and values of an input, a failed check prints.
 _MOST_PRINTED = 8
@@ -72,7 +78,15 @@ def add(
         [*map(_spec, one)] if arg.is_list else _spec(one)
         for arg, one in zip(info.inputs, tensors, strict=True)
     ]
-    found = checker(info, specs, attrs)
+    # That they have the right dtypes was checked when the op was added.
+    settled = {
+        arg.name
+        for arg, one in zip(info.inputs, tensors, strict=True)
+        if arg.dtype == tf.resource
+        and not arg.is_list
+        and properties.held_in(handle_data(one)) is not None
+    }
+    found = checker(info, specs, attrs, settled)
     if found is None:
         return []
     given: list[Any] = []
@@ -87,7 +101,12 @@ def _spec(tensor: Any) -> tf.TensorSpec:
 
 
 def checker(
-    info: OpInfo, specs: Sequence[Any], attrs: Mapping[str, Any]
+    info: OpInfo,
+    specs: Sequence[Any],
+    attrs: Mapping[str, Any],
+    settled: Collection[str] = (),
+    *,
+    compiled: bool = False,
 ) -> Checker | None:
     """The checker of calls of an op; None if they need none.
 
@@ -95,6 +114,8 @@ def checker(
         info: the op.
         specs: a spec for each input, or a list of them.
         attrs: the attrs by name, without those that follow from inputs.
+        settled: the handles that state the dtype that their variable has.
+        compiled: whether XLA may compile the checker.
     """
     conditions = [part for text in info.requires for part in conjuncts(parsed(text))]
     dtypes = {
@@ -111,7 +132,7 @@ def checker(
     lists = frozenset(arg.name for arg in info.inputs if arg.is_list)
     added: list[tf.Operation] = []
     # Operations that fail if a variable has another dtype.
-    reads = None if info.name in _OF_ACCUMULATORS else added
+    reads = None if info.name in _OF_ACCUMULATORS else _Reads(added, compiled)
 
     def check(*flat: Any) -> Any:
         rest = list(flat)
@@ -123,7 +144,9 @@ def checker(
                 given[arg.name] = taken if arg.is_list else taken[0]
         for part in conditions:
             for index in _positions(part, given, lists):
-                found = _Graph(given, lists, known, index, reads).condition(part)
+                found = _Graph(given, lists, known, index, settled, reads).condition(
+                    part
+                )
                 if found is not None and (_is_tensor(found) or not found):
                     added.append(_assert(info, part, given, found))
         with tf.control_dependencies(added):
@@ -184,6 +207,37 @@ def _is_read(node: ast.expr, name: str, dtype: tf.DType) -> bool:
 
 
 @dataclass
+class _Reads:
+    """Adds operations that fail if a variable has another dtype.
+
+    Args:
+        added: takes the operations.
+        compiled: whether XLA may compile them.
+    """
+
+    added: list[tf.Operation]
+    compiled: bool
+
+    def add(self, handle: tf.Tensor, dtype: str) -> None:
+        if self.compiled:
+            # XLA compares the dtypes when it compiles the op, and has no other such op.
+            read = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
+            self.added.append(read.op)
+            return
+        # ReadVariableOp ends the process if a variable of another dtype is in the mode
+        # in which each read copies it. This op compares the dtypes before it copies.
+        graph: Any = tf.compat.v1.get_default_graph()
+        kinds = {"N": ("int", 1), "dtypes": ("list(type)", (tf.as_dtype(dtype),))}
+        operation = graph._create_op_internal(
+            _READ,
+            [handle],
+            name="ReadVariable",
+            attrs={name: attr_values.proto(*found) for name, found in kinds.items()},
+        )
+        self.added.append(operation)
+
+
+@dataclass
 class _Graph:
     """Writes a condition as ops.
 
@@ -192,15 +246,17 @@ class _Graph:
         lists: the names of list inputs.
         known: the attrs, as conditions use them.
         index: the position in lists of tensors.
-        reads: takes the operations that read a variable to find its dtype; None if
-            handles are not those of variables.
+        settled: the handles that state the dtype that their variable has.
+        reads: adds operations that read a variable to find its dtype; None if handles
+            are not those of variables.
     """
 
     given: Mapping[str, Any]
     lists: frozenset[str]
     known: Mapping[str, object]
     index: int | None
-    reads: list[tf.Operation] | None
+    settled: Collection[str]
+    reads: _Reads | None
 
     def condition(self, node: ast.expr) -> Any:
         """A tensor; a bool if the graph knows the result; None if it is unknown."""
@@ -307,6 +363,8 @@ class _Graph:
         if name in (TABLE, "pairs", "single"):
             raise _UnknownError
         if name == HOLDS:
+            if input_named(node.args[0])[0] in self.settled:
+                return True
             return self.holds(self.tensor(node.args[0]), self.value(node.args[1]))
         if name == "held":
             handle = self.tensor(node.args[0])
@@ -334,8 +392,7 @@ class _Graph:
     def holds(self, handle: tf.Tensor, dtype: str) -> bool:
         if self.reads is None:
             raise _UnknownError
-        read = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
-        self.reads.append(read.op)
+        self.reads.add(handle, dtype)
         return True
 
     def tensor(self, node: ast.expr) -> Any:
