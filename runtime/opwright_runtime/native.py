@@ -26,7 +26,6 @@ from typing import NamedTuple, TypedDict
 import tensorflow as tf
 
 from opwright_runtime import _native_library
-from opwright_runtime._binding import gradients
 from opwright_runtime._native_library import advice as advice
 
 __all__ = [
@@ -84,7 +83,6 @@ def load() -> None:
             f"{LIBRARY} does not load: {error.message}; {advice()}"
         ) from error
     _loaded = True
-    gradients.explain_on_tapes()
     if limit is not None:
         set_weight_cache_limit(limit)
 

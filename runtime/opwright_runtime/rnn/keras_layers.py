@@ -20,6 +20,7 @@ import keras
 import tensorflow as tf
 
 from opwright_runtime import native
+from opwright_runtime._binding import gradients
 from opwright_runtime.rnn.converters import converting
 from opwright_runtime.rnn.masked_steps import Steps, add_zeros
 from opwright_runtime.rnn.packed import GATES, RnnMode, Sizes
@@ -285,6 +286,7 @@ def _kernels_available() -> bool:
                 "tensorflow in the environment"
             )
         native.load()
+        gradients.explain_on_tapes()
     except native.NativeLibraryError as error:
         text = f"the layers of opwright.keras run Keras's own implementation: {error}"
         warnings.warn(text, stacklevel=2)
