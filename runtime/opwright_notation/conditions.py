@@ -115,12 +115,12 @@ OF_TEXT: Final = frozenset({"convolves"})
 SHARED: Final = ("len", "sum", "prod", "min", "max", "remove", "broadcast")
 
 
-def broadcast(*rows: tuple[Any, ...]) -> tuple[Any, ...]:
+def broadcast(*rows: tuple[object, ...]) -> tuple[object, ...]:
     """The shape of tensors of these shapes together.
 
     Shapes that do not fit give some shape: the op refuses them, and says why.
     """
-    found: tuple[Any, ...] = ()
+    found: tuple[object, ...] = ()
     for row in rows:
         longer, shorter = (found, row) if len(found) >= len(row) else (row, found)
         start = len(longer) - len(shorter)

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -23,6 +23,9 @@ __all__ = ["load_checked"]
 _MODEL = "saved_model.pb"
 #: It has a digest of the model, which the checks change.
 _FINGERPRINT = "fingerprint.pb"
+
+#: The spec of an input, or those of a list of inputs.
+_Specs: TypeAlias = tf.TensorSpec | list[tf.TensorSpec]
 
 
 def load_checked(
@@ -151,7 +154,7 @@ class _Checkers:
                 one.dtype.as_datatype_enum
                 for arg, spec in zip(info.inputs, specs, strict=True)
                 if arg.name in needed
-                for one in (spec if arg.is_list else [spec])
+                for one in (spec if isinstance(spec, list) else [spec])
             ]
             check.attr["f"].func.name = name
             check.attr["Tin"].list.type.extend(dtypes)
@@ -167,7 +170,7 @@ class _Checkers:
         return info
 
     def of(
-        self, info: OpInfo, node: Any, specs: Sequence[Any], compiled: bool
+        self, info: OpInfo, node: Any, specs: Sequence[_Specs], compiled: bool
     ) -> tuple[str, tuple[str, ...]] | None:
         """The function that checks a node, and the inputs that it takes."""
         key = info.name.encode() + bytes([compiled])
@@ -178,7 +181,7 @@ class _Checkers:
         return self.known[key]
 
     def made(
-        self, info: OpInfo, node: Any, specs: Sequence[Any], compiled: bool
+        self, info: OpInfo, node: Any, specs: Sequence[_Specs], compiled: bool
     ) -> tuple[str, tuple[str, ...]] | None:
         attrs = {
             attr.name: _attr(info, node, attr.name)
@@ -199,7 +202,7 @@ class _Checkers:
         return name, found.names
 
 
-def _specs(info: OpInfo, node: Any) -> Iterator[Any]:
+def _specs(info: OpInfo, node: Any) -> Iterator[_Specs]:
     """A spec for each input of a node, or a list of them."""
     for arg in info.inputs:
         if arg.type_list_attr is not None:
@@ -211,7 +214,7 @@ def _specs(info: OpInfo, node: Any) -> Iterator[Any]:
             yield _spec(_dtype(info, node, arg))
 
 
-def _spec(dtype: Any, shape: Any = None) -> tf.TensorSpec:
+def _spec(dtype: object, shape: object = None) -> tf.TensorSpec:
     return tf.TensorSpec(shape, tf.as_dtype(dtype))
 
 
@@ -228,12 +231,12 @@ def _attr(info: OpInfo, node: Any, name: str) -> Any:
 
 
 def _inputs(
-    info: OpInfo, node: Any, specs: Sequence[Any], needed: Sequence[str]
+    info: OpInfo, node: Any, specs: Sequence[_Specs], needed: Sequence[str]
 ) -> Iterator[str]:
     """The inputs of a node that its check needs, as the node names them."""
     at = 0
     for arg, spec in zip(info.inputs, specs, strict=True):
-        count = len(spec) if arg.is_list else 1
+        count = len(spec) if isinstance(spec, list) else 1
         if arg.name in needed:
             yield from node.input[at : at + count]
         at += count
