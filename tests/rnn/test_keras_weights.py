@@ -363,9 +363,7 @@ def test_params_from_keras_of_an_unbuilt_wrapper_is_refused(library: str) -> Non
     both = Stack(bidirectional=True, library=library).make(build=False)[0]
     for layer in (both.forward_layer, both.backward_layer):
         built(layer)
-    words = (
-        r"layers\.forward_layer must be built, not .* the Bidirectional's build"
-    )
+    words = r"layers\.forward_layer must be built, not .* the Bidirectional's build"
     with pytest.raises(OpError, match=words):
         params_from_keras(both)
 

@@ -247,7 +247,10 @@ def test_tpu_check_command_wrong_paths_return_2_without_tensorflow(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "no signature 'serving_default'; there are: score, text"),
+        (
+            [],
+            "no signature 'serving_default'; there are: score, text; choose one with --signature",
+        ),
         (
             ["--signature", "score"],
             "input 'x' has shape (None, 4), and a TPU program takes fixed shapes: "
@@ -289,6 +292,49 @@ def test_tpu_check_command_function_of_a_file_compiles(
 
     assert cli.main([f"{PROGRAMS}:nothing"]) == 2
     assert "has no function 'nothing'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("f = 1\nf = unknown_name", r"broken.py:2: NameError: name 'unknown_name'"),
+        ("def f(:\n", r"SyntaxError: .*broken.py, line 1"),
+        ("import sys\nsys.exit(3)", "ends while it is imported, with status 3; put"),
+        ("f = 1", "'f' of .*broken.py is no function but int"),
+    ],
+)
+def test_tpu_check_command_of_a_broken_file_names_the_fault_and_returns_2(
+    source: str,
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    file = tmp_path / "broken.py"
+    file.write_text(source)
+    sys.modules.pop("broken", None)
+    try:
+        assert cli.main([f"{file}:f", "--input", "8"]) == 2
+    finally:
+        sys.modules.pop("broken", None)
+    said = capsys.readouterr().err
+    assert re.search(words, said.replace("\n", " ")), said
+    assert "Traceback" not in said
+
+
+def test_tpu_check_command_keras_file_with_a_custom_layer_names_the_layer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Doubled(keras.layers.Layer):  # type: ignore[misc]
+        def call(self, x: tf.Tensor) -> tf.Tensor:
+            return 2 * x
+
+    path = tmp_path / "model.keras"
+    keras.Sequential([keras.Input([4]), Doubled()]).save(path)
+    assert cli.main([str(path), "--input", "8,4"]) == 2
+    said = capsys.readouterr().err
+    assert "it has the class 'Doubled', which the file does not define" in said
 
 
 TALKATIVE = """\

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
@@ -297,11 +298,31 @@ def _function(target: str) -> Callable[..., Any]:
         module = importlib.import_module(file.stem if file.suffix else module_name)
     except ModuleNotFoundError as error:
         raise TpuCheckError(f"{target}: {error}") from error
+    except Exception as error:
+        text = f"{module_name} cannot be imported: {_place(error)}"
+        raise TpuCheckError(f"{text}{type(error).__name__}: {error}") from error
+    except SystemExit as error:
+        # Python has run the module's own command line, which has printed why.
+        raise TpuCheckError(
+            f"{module_name} ends while it is imported, with status {error.code}; put "
+            'what only its command needs under `if __name__ == "__main__":`'
+        ) from error
     function: Any = getattr(module, attribute, None)
-    if not callable(function):
+    if function is not None and not callable(function):
+        text = f"{attribute!r} of {module_name} is no function but"
+        raise TpuCheckError(f"{target}: {text} {type(function).__name__}")
+    if function is None:
         raise TpuCheckError(f"{target}: {module_name} has no function {attribute!r}")
     called: Callable[..., Any] = function
     return called
+
+
+def _place(error: Exception) -> str:
+    """The line of the module, or of what it calls, where an import ended."""
+    if isinstance(error, SyntaxError):
+        return ""  # Its text has the file and the line.
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{last.filename}:{last.lineno}: "
 
 
 def _inputs(

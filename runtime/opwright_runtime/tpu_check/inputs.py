@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,19 @@ _OPTIONS = ("chips", "signature", "timeout", "notify")
 
 #: By name the shape and dtype that a program declares.
 Inputs = Mapping[str, tf.TensorSpec]
+
+
+def no_signature(folder: Path, name: str, signatures: Iterable[str]) -> TpuCheckError:
+    """The error for a signature that a SavedModel lacks."""
+    known = ", ".join(sorted(signatures))
+    if known:
+        advice = f"there are: {known}; choose one with --signature or signature="
+    else:
+        advice = (
+            "there are none; write the model with model.export, or give "
+            "tf.saved_model.save signatures"
+        )
+    return TpuCheckError(f"{folder}: no signature {name!r}; {advice}")
 
 
 def of_signature(folder: Path, name: str | None) -> tuple[str, Inputs | None]:
@@ -53,8 +66,7 @@ def of_signature(folder: Path, name: str | None) -> tuple[str, Inputs | None]:
     if name is None and len(signatures) == 1:
         (chosen,) = signatures
     if chosen not in signatures:
-        names = ", ".join(sorted(signatures)) or "none"
-        raise TpuCheckError(f"{folder}: no signature {chosen!r}; there are: {names}")
+        raise no_signature(folder, chosen, signatures)
     return chosen, {
         key: tf.TensorSpec(_sizes(info.tensor_shape), info.dtype, key)
         for key, info in signatures[chosen].inputs.items()

@@ -129,7 +129,7 @@ def from_keras_file(
     try:
         model = tf.keras.models.load_model(path, compile=False)
     except Exception as error:
-        raise TpuCheckError(f"{path} cannot be loaded: {error}") from error
+        raise TpuCheckError(f"{path} cannot be loaded: {_cause(error)}") from error
     declared = inputs.of_keras_model(model)
     if declared is None:
         raise TpuCheckError(
@@ -139,6 +139,18 @@ def from_keras_file(
     mode, given = inputs.call_mode(model, args, given)
     specs = inputs.fixed(_name_of(model), declared, args, given)
     return from_keras_model(model, specs, mode, has_sources=False)
+
+
+def _cause(error: Exception) -> str:
+    """What ends the loading of a Keras file, without the file's own text."""
+    custom = re.search(r"Could not locate (\w+) '([^']+)'", str(error))
+    if custom is None:
+        return str(error)
+    kind, name = custom.groups()
+    return (
+        f"it has the {kind} {name!r}, which the file does not define. Check the model "
+        "itself, as file.py:name, or the folder that model.export writes"
+    )
 
 
 def from_saved_model(
@@ -156,8 +168,7 @@ def from_saved_model(
     model = tf.saved_model.load(str(folder))
     signatures = dict(model.signatures)
     if name not in signatures:
-        names = ", ".join(signatures) or "none"
-        raise TpuCheckError(f"{folder}: no signature {name!r}; there are: {names}")
+        raise inputs.no_signature(folder, name, signatures)
     concrete = signatures[name]
     loaded = {
         key: tf.TensorSpec(tensor.shape, tensor.dtype, key)
