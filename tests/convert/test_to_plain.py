@@ -172,6 +172,46 @@ def test_to_plain_of_a_training_step_without_cell_states_gives_equal_gradients(
     check_same(model(step), tmp_path)
 
 
+@pytest.mark.parametrize("mode", ["lstm", "gru", "rnn_tanh", "rnn_relu"])
+def test_to_plain_of_a_large_fixed_batch_gives_equal_gradients(
+    mode: str, tmp_path: Path
+) -> None:
+    """Such a batch has another loop."""
+    batch, units, size = 33, 5, 4 if mode == "lstm" else 5
+    lengths = tf.constant([number % 6 for number in range(batch)])
+    module: Any = tf.Module()
+    module.params = tf.Variable(tf.random.stateless_normal([360], [1, 2], stddev=0.4))
+
+    def step(x: Any) -> Any:
+        states = [tf.fill([2, batch, each], 0.3) for each in (size, units)]
+        with tf.GradientTape() as tape:
+            given = [x, *(states if mode == "lstm" else states[:1]), module.params]
+            tape.watch(given)
+            y, h, c, _, _ = cudnn_rnn_v3(
+                x,
+                states[0],
+                states[1] if mode == "lstm" else tf.zeros([]),
+                given[-1],
+                lengths,
+                rnn_mode=mode,
+                direction="bidirectional",
+                num_proj=size % units,
+            )
+            loss = tf.reduce_sum(y**2) + tf.reduce_sum(h) + 2 * tf.reduce_sum(c)
+        return [y, h, c, *tape.gradient(loss, given)]
+
+    spec = tf.TensorSpec([5, batch, INPUTS], name="x")
+    module.serve = tf.function(step, input_signature=[spec], autograph=False)
+    x = np.random.default_rng(1).standard_normal(spec.shape).astype("float32")
+    tf.saved_model.save(module, str(tmp_path / "source"))
+    to_plain(tmp_path / "source", tmp_path / "plain", check=False)
+    assert not barred(ops_of(tmp_path / "plain"))
+    loaded = tf.saved_model.load(str(tmp_path / "plain"))
+    for wanted, found in zip(module.serve(x), loaded.serve(x), strict=True):
+        scale = max(1.0, float(tf.reduce_max(tf.abs(wanted))))
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=5e-6 * scale)
+
+
 def parameter_ops(layers: int, inputs: int, counts: Any, options: Any) -> Any:
     """A function that counts, unpacks and packs parameters."""
     sizes: dict[str, Any] = {"num_layers": layers, "input_size": inputs, **options}

@@ -1,6 +1,6 @@
 """One step of a recurrent layer in ops that every TensorFlow has.
 
-Sequences are time-major, states are [batch, size].
+Sequences are time-major, states are [batch, size] unless a function says otherwise.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ Tensor: TypeAlias = Any
 
 Step: TypeAlias = Callable[[Tensor, list[Tensor]], tuple[Tensor, list[Tensor]]]
 """Maps the products of a step's input, and the states, to an output and new states."""
+
+_Map: TypeAlias = Callable[[Tensor], Tensor]
 
 Cell: TypeAlias = Callable[
     [Sizes, "Weights", Tensor, list[Tensor], "Tensor | None"],
@@ -109,30 +111,86 @@ def step_of(sizes: Sizes, weights: Weights, *, transposed: bool = False) -> Step
         transposed: whether to transpose the weights once, before the loop. TensorFlow
             is faster then. TFLite reads the weights as they are.
     """
-    mode: RnnMode = sizes.rnn_mode
     columns = tf.transpose(weights.recurrent) if transposed else None
 
     def product(h: Tensor) -> Tensor:
         if columns is not None:
-            return tf.matmul(h, columns)
-        return tf.matmul(h, weights.recurrent, transpose_b=True)
+            found = tf.matmul(h, columns)
+        else:
+            found = tf.matmul(h, weights.recurrent, transpose_b=True)
+        if sizes.rnn_mode != "gru":
+            return found
+        return tf.nn.bias_add(found, weights.biases[1])
+
+    def projected(h: Tensor) -> Tensor:
+        if weights.projection is None:
+            return h
+        return tf.matmul(h, weights.projection, transpose_b=True)
+
+    return _step(sizes, product, projected, -1)
+
+
+def column_step_of(sizes: Sizes, weights: Weights, x: Tensor) -> tuple[Tensor, Step]:
+    """One step of a cell on states of [size, batch], and the input of this step.
+
+    The step also multiplies its input [batch, inputs + 1], whose last column is 1: the
+    weights of this column are the biases.
+
+    Args:
+        sizes: its configuration.
+        weights: its weights, with a kernel.
+        x: [time, batch, inputs].
+    """
+    ones = tf.ones_like(x[:, :, :1])
+    row = tf.transpose(ones[0])
+    gru = sizes.rnn_mode == "gru"
+    bias, recurrent = weights.biases[0], weights.recurrent
+    if gru:
+        recurrent = tf.concat([recurrent, weights.biases[1][:, None]], axis=1)
+    else:
+        bias += weights.biases[1]
+    kernel = tf.concat([weights.kernel, bias[:, None]], axis=1)
+
+    def product(h: Tensor) -> Tensor:
+        if gru:
+            h = tf.concat([h, row], axis=0)
+        return tf.matmul(recurrent, h)
+
+    def projected(h: Tensor) -> Tensor:
+        return h if weights.projection is None else tf.matmul(weights.projection, h)
+
+    of_products = _step(sizes, product, projected, 0)
+
+    def step(x: Tensor, states: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        return of_products(tf.matmul(kernel, x, transpose_b=True), states)
+
+    return tf.concat([x, ones], axis=-1), step
+
+
+def _step(sizes: Sizes, product: _Map, projected: _Map, axis: int) -> Step:
+    """One step of a cell.
+
+    Args:
+        sizes: its configuration.
+        product: of a hidden state and the recurrent weights; of a GRU, with the bias.
+        projected: maps an output to the hidden state.
+        axis: of the units.
+    """
+    mode: RnnMode = sizes.rnn_mode
 
     def lstm(x: Tensor, states: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         h, c = states
-        i, f, g, o = tf.split(x + product(h), 4, axis=-1)
+        i, f, g, o = tf.split(x + product(h), 4, axis=axis)
         c = tf.sigmoid(f) * c + tf.sigmoid(i) * tf.tanh(g)
-        h = tf.sigmoid(o) * tf.tanh(c)
-        if weights.projection is not None:
-            h = tf.matmul(h, weights.projection, transpose_b=True)
+        h = projected(tf.sigmoid(o) * tf.tanh(c))
         return h, [h, c]
 
     def gru(x: Tensor, states: list[Tensor]) -> tuple[Tensor, list[Tensor]]:
         (h,) = states
-        of_hidden = tf.nn.bias_add(product(h), weights.biases[1])
         parts = [2 * sizes.num_units, sizes.num_units]
-        x_rz, x_n = tf.split(x, parts, axis=-1)
-        h_rz, h_n = tf.split(of_hidden, parts, axis=-1)
-        r, z = tf.split(tf.sigmoid(x_rz + h_rz), 2, axis=-1)
+        x_rz, x_n = tf.split(x, parts, axis=axis)
+        h_rz, h_n = tf.split(product(h), parts, axis=axis)
+        r, z = tf.split(tf.sigmoid(x_rz + h_rz), 2, axis=axis)
         n = tf.tanh(x_n + r * h_n)
         h = n + z * (h - n)
         return h, [h]

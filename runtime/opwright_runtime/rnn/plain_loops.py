@@ -14,6 +14,7 @@ from opwright_runtime.rnn.plain_cells import (
     Step,
     Tensor,
     Weights,
+    column_step_of,
     input_products,
     step_of,
 )
@@ -26,19 +27,32 @@ the initial states, the lengths or None, and the size of an output. Returns the 
 and the final states."""
 
 
+# Columns are faster from this batch. At 16, neither is faster for all cells. At 1,
+# columns may take twice as long.
+_COLUMNS_FROM = 32
+
+
 def list_loop(
-    step: Step, x: Tensor, states: list[Tensor], lengths: Tensor | None, size: int
+    step: Step,
+    x: Tensor,
+    states: list[Tensor],
+    lengths: Tensor | None,
+    size: int,
+    *,
+    columns: bool = False,
 ) -> tuple[Tensor, list[Tensor]]:
-    """A loop over TensorArrays: TensorFlow trains it, and XLA compiles it."""
+    """A loop over TensorArrays: TensorFlow trains it, and XLA compiles it.
+
+    With `columns`, states are [size, batch], and outputs [time, size, batch].
+    """
     time = tf.shape(x)[0]
+    shape = [size, x.shape[1]] if columns else [x.shape[1], size]
     inputs = tf.TensorArray(x.dtype, size=time, element_shape=x.shape[1:]).unstack(x)
-    outputs = tf.TensorArray(
-        x.dtype, size=time, element_shape=[x.shape[1], size], infer_shape=False
-    )
+    outputs = tf.TensorArray(x.dtype, size=time, element_shape=shape, infer_shape=False)
 
     def body(t: Tensor, outputs: Any, *states: Tensor) -> tuple[Any, ...]:
         y, new = step(inputs.read(t), [*states])
-        kept = _kept(t, lengths, [*states], new)
+        kept = _kept(t, lengths, [*states], new, 0 if columns else 1)
         return t + 1, outputs.write(t, y), *kept
 
     # XLA trains no loop without a bound on its steps.
@@ -49,7 +63,7 @@ def list_loop(
         maximum_iterations=time,
     )
     y = outputs.stack()
-    y.set_shape([x.shape[0], x.shape[1], size])
+    y.set_shape([x.shape[0], *shape])
     return y, last
 
 
@@ -103,12 +117,19 @@ def scatter_loop(
 
 
 def _kept(
-    t: Tensor, lengths: Tensor | None, before: list[Tensor], after: list[Tensor]
+    t: Tensor,
+    lengths: Tensor | None,
+    before: list[Tensor],
+    after: list[Tensor],
+    axis: int = 1,
 ) -> list[Tensor]:
-    """The states after step t, where a sequence that has ended keeps its own."""
+    """The states after step t, where a sequence that has ended keeps its own.
+
+    `axis` is that of the units.
+    """
     if lengths is None:
         return after
-    running = t < tf.expand_dims(lengths, 1)
+    running = t < tf.expand_dims(lengths, axis)
     return [tf.where(running, new, old) for new, old in zip(after, before, strict=True)]
 
 
@@ -127,8 +148,40 @@ def _looped(loop: Loop, *, transposed: bool = False) -> Cell:
     return cell
 
 
+def _columns(
+    sizes: Sizes,
+    weights: Weights,
+    x: Tensor,
+    states: list[Tensor],
+    lengths: Tensor | None,
+) -> tuple[Tensor, list[Tensor]]:
+    """Takes the weights in the left of products.
+
+    TensorFlow multiplies them up to twice as fast, and splits gates without a copy.
+    """
+    given, step = column_step_of(sizes, weights, x)
+    columns = [tf.transpose(state) for state in states]
+    y, last = list_loop(step, given, columns, lengths, sizes.hidden, columns=True)
+    return tf.transpose(y, [0, 2, 1]), [tf.transpose(state) for state in last]
+
+
+_rows = _looped(list_loop, transposed=True)
+
+
+def _trained(
+    sizes: Sizes,
+    weights: Weights,
+    x: Tensor,
+    states: list[Tensor],
+    lengths: Tensor | None,
+) -> tuple[Tensor, list[Tensor]]:
+    large = (x.shape[1] or 0) >= _COLUMNS_FROM
+    cell = _columns if large and weights.kernel is not None else _rows
+    return cell(sizes, weights, x, states, lengths)
+
+
 LOOPS: dict[str, Cell] = {
-    "list": _looped(list_loop, transposed=True),
+    "list": _trained,
     "update": _looped(update_loop),
     "scatter": _looped(scatter_loop),
 }

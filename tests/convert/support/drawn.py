@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +94,13 @@ class Drawn:
         self.fused: Any = rng.choice(
             _OPEN_FUSED if self.sizes == "open" else _FIXED_FUSED
         )
+        if self.sizes != "open" and rng.random() < 0.5:
+            # Plain TensorFlow has another loop for large batches that are fixed.
+            batch = rng.randint(32, 40)
+            lengths = tuple(rng.randint(0, time) for _ in range(batch))
+            self.case = replace(
+                self.case, batch=batch, lengths=lengths if third else None
+            )
 
     def __str__(self) -> str:
         said = [f"version {self.version}", f"params {self.params}", self.sizes]
