@@ -160,6 +160,9 @@ KERAS = [
 ]
 
 
+KINDS = ("SavedModel", ".keras", ".h5")
+
+
 def saved(model: Any, kind: str, folder: Path) -> Path:
     if kind == "SavedModel":
         with as_on_a_gpu():
@@ -189,7 +192,7 @@ def check(source: Path, convert: Any, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("convert", CONVERSIONS)
 @pytest.mark.parametrize(
     ("build", "kind"),
-    part_of([(build, kind) for build in KERAS for kind in ("SavedModel", ".keras")]),
+    part_of([(build, kind) for build in KERAS for kind in KINDS]),
 )
 def test_convert_of_a_keras_model_reaches_all_formats(
     build: Callable[[Any], Any], kind: str, convert: Any, tmp_path: Path
@@ -290,6 +293,24 @@ def test_to_plain_of_a_file_of_weights_alone_is_refused_with_what_to_do(
     with pytest.raises(ConvertError, match=words):
         to_plain(tmp_path / name, tmp_path / "plain")
     assert [one.name for one in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.convert
+@pytest.mark.parametrize("kind", [".keras", ".h5"])
+def test_convert_of_a_file_with_a_stateful_layer_is_plain_alone(
+    kind: str, tmp_path: Path
+) -> None:
+    x = keras.Input([5, 3], batch_size=2, name="x")
+    model = keras.Model(x, L.LSTM(4, stateful=True)(x))
+    source = saved(model, kind, tmp_path)
+    for convert in (to_onnx, to_tflite):
+        with pytest.raises(ConvertError, match="keeps a state from call to call"):
+            convert(source, tmp_path / "other")
+    to_plain(source, tmp_path / "plain", shapes={"x": [2, 5, 3]})
+    loaded = tf.saved_model.load(str(tmp_path / "plain"))
+    given = tf.ones([2, 5, 3])
+    for _ in range(3):
+        np.testing.assert_allclose(loaded.serve(given), model(given), atol=5e-6)
 
 
 @pytest.mark.convert

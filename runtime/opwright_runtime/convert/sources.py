@@ -317,7 +317,24 @@ def _load_keras_3(path: Path) -> _Graph:
     keras: Any = importlib.import_module("keras")
     # It registers the layers that files name.
     importlib.import_module("opwright_runtime.rnn.keras_layers")
-    return keras.models.load_model(path, compile=False)
+    known = {} if path.suffix == ".keras" else _operations(keras)
+    return keras.models.load_model(path, compile=False, custom_objects=known)
+
+
+def _operations(keras: _Graph) -> dict[str, type]:
+    """Keras's operations that are no layers.
+
+    The mask of an Embedding or Masking layer is made by such ones. Keras writes their
+    names into an .h5 file, and does not know them when it reads the file.
+    """
+    found, left = {}, [keras.Operation]
+    while left:
+        for kind in left.pop().__subclasses__():
+            left.append(kind)
+            is_op = kind.__module__.startswith("keras.src.ops.")
+            if is_op and not hasattr(keras.layers, kind.__name__):
+                found[kind.__name__] = kind
+    return found
 
 
 def _is_of_keras_2(path: Path) -> bool:
