@@ -140,7 +140,7 @@ SOURCES: dict[str, Callable[[Path], Any]] = {
     "a SavedModel with CudnnRNN ops": lambda folder: saved_on_a_gpu(
         folder / "gpu_model"
     ),
-    "a `.keras` file": of_keras,
+    "a `.keras` or `.h5` file of Keras 3": of_keras,
     "a `.keras` or `.h5` file of Keras 2": of_keras_2,
     "a frozen GraphDef": frozen,
     "a checkpoint of TensorFlow 1": checkpoint,
