@@ -249,7 +249,7 @@ def test_tpu_check_command_wrong_paths_return_2_without_tensorflow(
     [
         (
             [],
-            "no signature 'serving_default'; there are: score, text; choose one with --signature",
+            "no signature 'serving_default'; there are: score, text; choose",
         ),
         (
             ["--signature", "score"],
