@@ -129,6 +129,7 @@ OWN_OPS: Final = frozenset(
         "OpwrightLoadEmbeddingTable",
         "OpwrightRetrieveEmbeddingTable",
         "OpwrightSparseCoreIds",
+        "OpwrightSparseCoreLimits",
         "OpwrightSparseCoreLookup",
         "OpwrightSparseCoreUpdate",
     }

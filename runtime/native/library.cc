@@ -13,6 +13,7 @@
 #include "embedding/tf/runs.h"
 #include "embedding/tf/system.h"
 #include "rnn/weight_cache.h"
+#include "sparsecore/limits.h"
 
 #define OPWRIGHT_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -87,6 +88,18 @@ OPWRIGHT_EXPORT void opwright_embedding_sent(int64_t* to, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     to[i] = i < static_cast<int64_t>(sent.size()) ? sent[static_cast<size_t>(i)] : 0;
   }
+}
+
+// Writes what lookups in a stack of tables dropped: ids, batches, and the number of ids a
+// sample with which they had fitted.
+OPWRIGHT_EXPORT void opwright_sparse_core_dropped_ids(const char* stack, int64_t* dropped) {
+  const opwright::sparsecore::DroppedIds now = opwright::sparsecore::DroppedIdsOf(stack);
+  dropped[0] = now.ids;
+  dropped[1] = now.batches;
+  dropped[2] = now.per_sample;
+}
+OPWRIGHT_EXPORT void opwright_sparse_core_forget_dropped_ids() {
+  opwright::sparsecore::ForgetDroppedIds();
 }
 
 OPWRIGHT_EXPORT void opwright_set_weight_cache_limit(int64_t bytes) {

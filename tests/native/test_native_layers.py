@@ -44,7 +44,7 @@ MAY_INCLUDE = {
         *TENSORFLOW,
     },
     # The C functions that Python calls.
-    ".": {"base", "base/tf", "rnn", "embedding", "embedding/tf"},
+    ".": {"base", "base/tf", "rnn", "embedding", "embedding/tf", "sparsecore"},
 }
 # By target: the targets that it may link.
 MAY_LINK = {

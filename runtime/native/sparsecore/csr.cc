@@ -56,6 +56,7 @@ class CsrWriter {
   void Finish(int64_t minibatches, int64_t pointers) {
     out_->row_pointers_size = pointer_;
     out_->ids_size = at_;
+    out_->needed_size = needed_;
     out_->minibatches = minibatches;
     out_->dropped = triples_ - packed_;
     while (pointer_ < pointers) AddPointer();
@@ -64,6 +65,7 @@ class CsrWriter {
 
  private:
   Status AddRun(const TriplesView& triples, int64_t first, int64_t count) {
+    needed_ = AlignUp(needed_ + count);
     if (at_ + count > shape_.capacity) {
       if (!drop_) {
         return InvalidArgumentError(
@@ -96,7 +98,7 @@ class CsrWriter {
   const bool drop_;
   const int64_t triples_;
   CsrBuffers* const out_;
-  int64_t pointer_ = 0, at_ = 0, packed_ = 0;
+  int64_t pointer_ = 0, at_ = 0, packed_ = 0, needed_ = 0;
 };
 
 // Reads runs of triples, in the order of the buffers.

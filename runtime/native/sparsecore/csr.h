@@ -48,9 +48,9 @@ struct CsrBuffers {
   int32_t* samples;       // The arrays samples, rows and gains are [capacity].
   int32_t* rows;
   float* gains;
-  // The fields below are results: the used sizes of the buffers, and the number of dropped
-  // triples.
-  int64_t row_pointers_size, ids_size;
+  // The fields below are results: the used sizes of the buffers, the size that all triples
+  // need, and the number of dropped triples.
+  int64_t row_pointers_size, ids_size, needed_size;
   int64_t minibatches;
   int64_t dropped;
 };

@@ -8,6 +8,7 @@
 #include "base/tf/register.h"
 #include "base/tf/status.h"
 #include "sparsecore/csr.h"
+#include "sparsecore/limits.h"
 #include "sparsecore/tf/kernel.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/platform/logging.h"
@@ -26,13 +27,13 @@ class CsrOp : public Kernel {
       : Kernel(context), cores_(IntAttr(context, "num_sc_per_chip")) {
     shape_.max_minibatches = IntAttr(context, "max_minibatches_per_sc");
     const int64_t replicas = IntAttr(context, "num_replica");
-    const int64_t per_sample = IntAttr(context, "max_ids_per_chip_per_sample");
+    per_sample_ = IntAttr(context, "max_ids_per_chip_per_sample");
     const int64_t samples = IntAttr(context, "sample_count_per_sc");
     OP_REQUIRES_OK(context, context->GetAttr("table_name", &table_));
     OP_REQUIRES_OK(context, context->GetAttr("allow_id_dropping", &drop_));
     OP_REQUIRES_OK(context, Product("num_replica", {replicas, cores_}, &shape_.shards));
     OP_REQUIRES_OK(context, Product("max_ids_per_chip_per_sample",
-                                    {per_sample, samples, cores_}, &shape_.capacity));
+                                    {per_sample_, samples, cores_}, &shape_.capacity));
     OP_REQUIRES_OK(context,
                    Product("max_minibatches_per_sc",
                            {shape_.max_minibatches, cores_, shape_.stride()}, &pointers_));
@@ -82,8 +83,7 @@ class CsrOp : public Kernel {
     buffers.gains = Floats(outputs[3]);
     TF_RETURN_IF_ERROR(ToAbsl(PackCsr(shape_, splits, drop_, sources, &buffers)));
     if (buffers.dropped > 0) {
-      LOG(WARNING) << "table " << table_ << ": dropped " << buffers.dropped
-                   << " triples, more than max_ids_per_chip_per_sample allows";
+      Count(buffers);
     }
     TF_RETURN_IF_ERROR(
         SetScalar(context, "row_pointers_unpadded_size", buffers.row_pointers_size));
@@ -110,9 +110,22 @@ class CsrOp : public Kernel {
     return absl::OkStatus();
   }
 
+  // Counts what a batch drops. The first batch of a table that drops ids says so.
+  void Count(const CsrBuffers& buffers) const {
+    const int64_t least =
+        LeastPerSample(buffers.needed_size, shape_.capacity / per_sample_, per_sample_);
+    if (!AddDroppedIds(table_, buffers.dropped, least)) return;
+    LOG(WARNING) << "table " << table_ << ": a batch dropped " << buffers.dropped
+                 << " ids, because max_ids_per_chip_per_sample=" << per_sample_
+                 << " gives it space for " << shape_.capacity
+                 << ", padding included. This batch fits with max_ids_per_chip_per_sample="
+                 << least << ". Further ids are dropped without a warning, and counted by "
+                 << "opwright.tpu.sparsecore_dropped_ids()";
+  }
+
   const int64_t cores_;
   CsrShape shape_{};
-  int64_t pointers_ = 0;
+  int64_t pointers_ = 0, per_sample_ = 1;
   std::string table_;
   bool drop_ = false;
 };
