@@ -37,6 +37,7 @@ __all__ = [
     "cuda",
     "embedding_configuration",
     "embedding_optimizers",
+    "forget_sparse_core_dropped_ids",
     "isa",
     "library",
     "library_path",
@@ -46,6 +47,7 @@ __all__ = [
     "ops",
     "sent_by_embeddings",
     "set_weight_cache_limit",
+    "sparse_core_dropped_ids",
     "use_isa",
     "use_own_threads",
     "weight_cache_usage",
@@ -181,6 +183,12 @@ def library() -> ctypes.CDLL:
         ctypes.c_int64,
     ]
     functions.opwright_embedding_sent.restype = None
+    functions.opwright_sparse_core_dropped_ids.argtypes = [
+        ctypes.c_char_p,
+        ctypes.POINTER(ctypes.c_int64),
+    ]
+    functions.opwright_sparse_core_dropped_ids.restype = None
+    functions.opwright_sparse_core_forget_dropped_ids.restype = None
     functions.opwright_embedding_lookup.argtypes = [
         *[ctypes.c_void_p] * 3,
         ctypes.c_char_p,
@@ -198,6 +206,18 @@ def sent_by_embeddings(count: int) -> list[int]:
     numbers = (ctypes.c_int64 * count)()
     library().opwright_embedding_sent(numbers, count)
     return list(numbers)
+
+
+def sparse_core_dropped_ids(stack: str) -> list[int]:
+    """What lookups in a stack dropped: ids, batches, and the ids a sample that fit."""
+    numbers = (ctypes.c_int64 * 3)()
+    library().opwright_sparse_core_dropped_ids(stack.encode(), numbers)
+    return list(numbers)
+
+
+def forget_sparse_core_dropped_ids() -> None:
+    """Sets the counts of dropped ids of all stacks to 0."""
+    library().opwright_sparse_core_forget_dropped_ids()
 
 
 def isa() -> str:

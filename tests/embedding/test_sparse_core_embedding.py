@@ -166,7 +166,7 @@ def test_tpu_embedding_v2_too_many_ids_are_refused() -> None:
     )
     setup = Setup(sparse_core_embedding_config=limits)
     setup.run(ragged())
-    with pytest.raises(tf.errors.InvalidArgumentError, match="max_ids_per_sparse_core"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="max_ids_per_table: is 4"):
         setup.run(ragged([[0, 4, 8, 12, 16, 20], *IDS[1:]]))
 
 

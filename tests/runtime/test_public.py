@@ -41,10 +41,11 @@ OPWRIGHT = {
 }
 #: Those of `opwright.tpu` besides its ops.
 TPU = {
-    "DynamicLearningRate", "EmbeddingConfig", "EmbeddingFeature", "EmbeddingTable",
-    "LiveTable", "TPUEmbeddingConfiguration", "drop_embedding_batches",
-    "embedding_bytes_sent", "embedding_lookup", "embedding_step",
-    "embedding_step_count", "software_strategy", "table",
+    "DroppedIds", "DynamicLearningRate", "EmbeddingConfig", "EmbeddingFeature",
+    "EmbeddingTable", "LiveTable", "TPUEmbeddingConfiguration",
+    "drop_embedding_batches", "embedding_bytes_sent", "embedding_lookup",
+    "embedding_step", "embedding_step_count", "software_strategy",
+    "sparsecore_dropped_ids", "sparsecore_limits", "table",
     *optimizers.__all__,  # One for each rule that TensorFlow has no class for.
 }
 #: The public modules of the runtime; of `gencode` generated code decides.
@@ -63,9 +64,10 @@ RUNTIME = {
     "native": {
         "KERNEL_PRIORITY", "LIBRARY", "NativeLibraryError", "OptimizerTraits",
         "WeightCacheUsage", "cuda", "embedding_configuration", "embedding_optimizers",
-        "isa", "library", "library_path", "load", "load_if_present", "loaded", "ops",
-        "sent_by_embeddings", "set_weight_cache_limit", "use_isa", "use_own_threads",
-        "weight_cache_usage",
+        "forget_sparse_core_dropped_ids", "isa", "library", "library_path", "load",
+        "load_if_present", "loaded", "ops",
+        "sent_by_embeddings", "set_weight_cache_limit", "sparse_core_dropped_ids",
+        "use_isa", "use_own_threads", "weight_cache_usage",
     },
     "rnn": WEIGHTS,
     "runs_on": {"NOT_TRIED", "RunsOn", "TARGETS", "is_known", "runs_on"},

@@ -23,6 +23,13 @@ from opwright_runtime.embedding.live_tables import LiveTable as LiveTable
 from opwright_runtime.embedding.live_tables import table as table
 from opwright_runtime.embedding.lookup import embedding_lookup as embedding_lookup
 from opwright_runtime.embedding.optimizers import *  # noqa: F403
+from opwright_runtime.embedding.sparse_core_limits import DroppedIds as DroppedIds
+from opwright_runtime.embedding.sparse_core_limits import (
+    sparsecore_dropped_ids as sparsecore_dropped_ids,
+)
+from opwright_runtime.embedding.sparse_core_limits import (
+    sparsecore_limits as sparsecore_limits,
+)
 from opwright_runtime.embedding.steps import (
     drop_embedding_batches as drop_embedding_batches,
 )
@@ -34,6 +41,7 @@ from opwright_runtime.embedding.strategy import software_strategy as software_st
 
 if not TYPE_CHECKING:
     __all__ = [
+        "DroppedIds",
         "DynamicLearningRate",
         "EmbeddingConfig",
         "EmbeddingFeature",
@@ -46,6 +54,8 @@ if not TYPE_CHECKING:
         "embedding_step",
         "embedding_step_count",
         "software_strategy",
+        "sparsecore_dropped_ids",
+        "sparsecore_limits",
         "table",
         *optimizers.__all__,
     ]

@@ -27,6 +27,11 @@ def show_tables_of(embedding: TPUEmbeddingV2 | None) -> None:
     _sparse_cores[:] = [] if embedding is None else [weakref.ref(embedding)]
 
 
+def shown_embedding() -> TPUEmbeddingV2 | None:
+    """The TPUEmbeddingV2 whose tables `table` reads, or None."""
+    return _sparse_cores[0]() if _sparse_cores else None
+
+
 class LiveTable(NamedTuple):
     """The present values of a table.
 
@@ -58,7 +63,7 @@ def table(name: str) -> LiveTable:
             "table: call it eagerly, not in a tf.function, which would keep what it "
             "saw when it was traced"
         )
-    embedding = _sparse_cores[0]() if _sparse_cores else None
+    embedding = shown_embedding()
     if embedding is not None:
         _need_name(name, table_names(embedding))
         slots = read_table(embedding, name)

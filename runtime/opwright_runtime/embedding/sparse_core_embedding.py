@@ -28,6 +28,12 @@ from opwright_runtime.embedding import tpu_embedding
 from opwright_runtime.embedding.feature_checks import check_features
 from opwright_runtime.embedding.keras_layers import adapt_layers
 from opwright_runtime.embedding.live_tables import show_tables_of
+from opwright_runtime.embedding.sparse_core_limits import (
+    Limits,
+    layout_of,
+    rows_of_ids,
+    sort_ids,
+)
 from opwright_runtime.embedding.stacked_tables import (
     PARAMETERS,
     ShardedVariable,
@@ -108,6 +114,7 @@ def adapt_sparse_core_embedding() -> None:
         __init__,
         tpu_embedding._raise_error_for_incorrect_control_flow_context,
         enqueue,
+        _sort_list_of_coo_tensors,
         dequeue,
         apply_gradients,
     )
@@ -134,6 +141,7 @@ def __init__(  # noqa: N807
         _check_feature(path, feature, optimizer, sparse_cores)
     adapt_layers()
     original(feature_config, optimizer, *args, **kwargs)
+    native.forget_sparse_core_dropped_ids()
     show_tables_of(self)
 
 
@@ -145,41 +153,33 @@ def enqueue(
     device: str | None = None,
 ) -> object:
     check_batch(self, features, weights, in_run=True)
-    return original(_checked_ids(self, features), weights, device)
+    rows = rows_of_ids(layout_of(self), nest.flatten(features))
+    return original(nest.pack_sequence_as(features, rows), weights, device)
 
 
-def _checked_ids(self: TPUEmbeddingV2, features: object) -> object:
-    """The features with ids of int32, which are rows of their tables when the op runs.
-
-    TensorFlow casts ids to int32, and looks up what is left. In a stack of tables, an
-    id beyond its table is a row of the next one.
-    """
-    checked = []
-    for (path, feature), ids in zip(
-        self._flat_features, nest.flatten(features), strict=True
-    ):
-        table = feature.table
-        padding = self._table_to_padding_rows[table.name]
-        values = ids
-        if isinstance(ids, tf.RaggedTensor):
-            values = ids.flat_values
-        elif isinstance(ids, tf.SparseTensor):
-            values = ids.values
-        if values.dtype not in (tf.int32, tf.int64):
-            values = tf.cast(values, tf.int64)
-        rows = native.ops().opwright_sparse_core_ids(
-            values,
-            table_rows=table.vocabulary_size - padding,
-            feature=f"features at {path!r}" if path else "features",
-            table=table.name,
-        )
-        if isinstance(ids, tf.SparseTensor):
-            checked.append(tf.SparseTensor(ids.indices, rows, ids.dense_shape))
-        elif isinstance(ids, tf.RaggedTensor):
-            checked.append(ids.with_flat_values(rows))
-        else:
-            checked.append(rows)
-    return nest.pack_sequence_as(features, checked)
+def _sort_list_of_coo_tensors(
+    self: TPUEmbeddingV2,
+    original: Method,
+    num_replicas_in_sync: int,
+    table_to_list_of_coos: Mapping[str, Batch],
+    *_: object,
+) -> dict[str, Batch]:
+    del original, num_replicas_in_sync
+    config = self._sparse_core_embedding_config
+    return {
+        stack: sort_ids(
+            layout_of(self),
+            stack,
+            triples,
+            Limits(
+                self._table_to_max_ids_per_sparse_core[stack],
+                self._table_to_max_unique_ids_per_sparse_core[stack],
+                self.max_ids_per_chip_per_sample,
+                config.allow_id_dropping,
+            ),
+        )[0]
+        for stack, triples in table_to_list_of_coos.items()
+    }
 
 
 def dequeue(
