@@ -160,6 +160,23 @@ def test_tpu_embedding_v2_id_out_of_range_changes_nothing(bad: int) -> None:
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize(
+    ("ids", "words"),
+    [
+        (ragged(IDS[:5]), "must be 8, as output_shape says, not 5: .*drop_remainder"),
+        (tf.range(5), "must be 8, as output_shape says, not 5: .*drop_remainder"),
+        (ragged(IDS * 2), "must be 8, as output_shape says, not 16: .*distributed"),
+    ],
+    ids=["ragged", "dense", "larger"],
+)
+def test_tpu_embedding_v2_other_batch_size_is_refused(ids: Any, words: str) -> None:
+    setup = Setup()
+    with pytest.raises(
+        OpInputError, match=f"features at 'film', of table 'films', {words}"
+    ):
+        setup.run(ids)
+
+
 def test_tpu_embedding_v2_too_many_ids_are_refused() -> None:
     limits = embedding.SparseCoreEmbeddingConfig(
         max_ids_per_table={"films": 4}, max_unique_ids_per_table={"films": 4}

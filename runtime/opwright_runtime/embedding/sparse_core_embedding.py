@@ -45,7 +45,7 @@ from opwright_runtime.embedding.tpu_embedding import (
     replicas_meet,
     wrapped,
 )
-from opwright_runtime.errors import OpAttrError, bad_argument
+from opwright_runtime.errors import OpAttrError, OpInputError, bad_argument
 
 # The tensors of a batch after preprocessing, and an optimizer, which have no types.
 Batch: TypeAlias = Any
@@ -153,7 +153,10 @@ def enqueue(
     device: str | None = None,
 ) -> object:
     check_batch(self, features, weights, in_run=True)
-    rows = rows_of_ids(layout_of(self), nest.flatten(features))
+    flat = nest.flatten(features)
+    for (path, feature), ids in zip(self._flat_features, flat, strict=True):
+        _check_samples(f"features at {path!r}" if path else "features", feature, ids)
+    rows = rows_of_ids(layout_of(self), flat)
     return original(nest.pack_sequence_as(features, rows), weights, device)
 
 
@@ -180,6 +183,36 @@ def _sort_list_of_coo_tensors(
         )[0]
         for stack, triples in table_to_list_of_coos.items()
     }
+
+
+def _check_samples(where: str, feature: FeatureConfig, ids: Any) -> None:
+    """Refuses a batch that has another size than output_shape, if its size is known.
+
+    A sparse batch may have fewer samples: those that it lacks have no ids.
+    """
+    wanted = feature.output_shape.num_elements()
+    given = None
+    if isinstance(ids, tf.RaggedTensor):
+        given = ids.shape[0] if ids.shape.rank else None
+    elif isinstance(ids, tf.Tensor):
+        given = ids.shape.num_elements() or None  # Without ids, no sample has any.
+    if given in (None, wanted):
+        return
+    remedy = (
+        "where the last batch of the data is smaller, leave it out with "
+        "dataset.batch(size, drop_remainder=True), or fill it with samples without ids"
+        if given < wanted
+        else "with several cores, take batches of a distributed data set, which "
+        "divides them among the cores"
+    )
+    raise bad_argument(
+        OpInputError,
+        "TPUEmbeddingV2.enqueue",
+        f"the number of samples of {where}, of table {feature.table.name!r},",
+        given,
+        f"{wanted}, as output_shape says",
+        remedy=remedy,
+    )
 
 
 def dequeue(
