@@ -305,6 +305,10 @@ Bags MakeDeviceBags(const Configuration& configuration, int64_t feature, const L
 
 StatusOr<Bags> MakeBags(const Configuration& configuration, int64_t feature,
                         const Lookups& lookups, Combiner combiner, ExecutionContext* exec) {
+  // What to do about a batch of another size.
+  constexpr char kSmallerBatch[] =
+      ". A smaller last batch of the data: leave it out with dataset.batch(size, "
+      "drop_remainder=True), or fill it with samples without ids";
   const FeatureConfig& config = At(configuration.features, feature);
   Builder builder(configuration, feature, exec);
   const int64_t samples = builder.samples();
@@ -314,7 +318,8 @@ StatusOr<Bags> MakeBags(const Configuration& configuration, int64_t feature,
   }
   if (lookups.form == Lookups::Form::kDense && lookups.ids.size != samples) {
     return builder.Bad("a dense input for an output of shape " + DescribeShape(config.shape) +
-                       " must have " + Text(samples) + " ids, has " + Text(lookups.ids.size));
+                       " must have " + Text(samples) + " ids, has " + Text(lookups.ids.size) +
+                       kSmallerBatch);
   }
   OPWRIGHT_RETURN_IF_ERROR(builder.Take({lookups}));
   switch (lookups.form) {
@@ -339,7 +344,7 @@ StatusOr<Bags> MakeBags(const Configuration& configuration, int64_t feature,
             " must have " + Text(samples) + " rows" +
             (config.shape.size() > 1 ? ", or " + Text(samples / length) + " of sequences"
                                      : std::string()) +
-            ", has " + Text(rows));
+            ", has " + Text(rows) + kSmallerBatch);
       }
       break;
     }

@@ -175,7 +175,7 @@ struct Refused {
 
 TEST(Batch, BrokenFormsAreRefused) {
   const Refused cases[] = {
-      {{3}, {kDense, {}, {1, 2}}, "of shape [3] must have 3 ids, has 2"},
+      {{3}, {kDense, {}, {1, 2}}, "of shape [3] must have 3 ids, has 2. A smaller last batch"},
       {{3}, {kSplits, {}, {1}}, "row splits must begin with 0, are empty"},
       {{3}, {kSplits, {1, 1, 1, 1}, {1}}, "begin with 1"},
       {{3}, {kSplits, {0, 2, 1, 3}, {1, 2, 3}}, "row split at position 2 is 1 after 2"},

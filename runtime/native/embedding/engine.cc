@@ -245,7 +245,9 @@ std::string Engine::WhatFor(WaiterId waiter) {
     if (one.waiter != waiter) continue;
     return "for capacity in the queue of core " + Text(one.core) + ", which holds " +
            Text(queues_[one.core].size()) +
-           " batches; RecvTPUEmbeddingActivations takes one away";
+           " batches; RecvTPUEmbeddingActivations takes one away. If this wait does not end, "
+           "the program enqueues more batches than it dequeues: call enqueue once for each "
+           "dequeue";
   }
   for (const Receiver& one : receivers_) {
     if (one.waiter != waiter) continue;
@@ -265,7 +267,8 @@ std::string Engine::WhatFor(WaiterId waiter) {
       if (!steps_.front()[c].sent) missing += (missing.empty() ? "" : ", ") + Text(c);
     }
     return "for the update of step " + Text(applied_) + ", for which core " + missing +
-           " has not sent gradients (SendTPUEmbeddingGradients)";
+           " has not sent gradients (SendTPUEmbeddingGradients): call apply_gradients after "
+           "dequeue, or enqueue with training=False";
   }
   return "";
 }
@@ -362,7 +365,8 @@ Status Engine::CheckTarget(int64_t core, const GradientTarget& target,
     return FailedPreconditionError(
         "no step of core " + Text(core) +
         " awaits gradients: RecvTPUEmbeddingActivations comes first, for a "
-        "batch that was enqueued for training");
+        "batch that was enqueued for training: call enqueue(..., training=True) and dequeue "
+        "before apply_gradients");
   }
   if (target.step >= static_cast<size_t>(kMaxStepsAhead)) {
     return FailedPreconditionError("core " + Text(core) + " has sent the gradients of " +

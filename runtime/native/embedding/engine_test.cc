@@ -51,7 +51,8 @@ TEST(Engine, UpdateWaitsForGradientsOfAllCores) {
   EXPECT(next->waits());
   EXPECT_EQ(bed.engine->WhatFor(next->waiter),
             "for the update of step 0, for which core 1 has not sent gradients "
-            "(SendTPUEmbeddingGradients)");
+            "(SendTPUEmbeddingGradients): call apply_gradients after dequeue, or enqueue with "
+            "training=False");
   bed.Step(1);
   EXPECT_EQ(next->number(), 1);
   bed.LogIs({"lookup 0", "lookup 10", "update 0+10"});
@@ -81,7 +82,10 @@ TEST(Engine, InferenceIsLookedUpAfterAllUpdates) {
   EXPECT_OK(bed.Lookup(*bed.Receive(0)));
   bed.LogIs({"update 0", "lookup 1"});
   EXPECT_EQ(bed.engine->Steps(), 1);
-  EXPECT_ERROR(bed.Send(0), kPrecondition, "no step of core 0 awaits gradients");
+  EXPECT_ERROR(
+      bed.Send(0), kPrecondition,
+      "no step of core 0 awaits gradients: RecvTPUEmbeddingActivations comes first, for a "
+      "batch that was enqueued for training: call enqueue(..., training=True)");
 }
 
 TEST(Engine, ReadsComeAfterAllUpdates) {
@@ -302,9 +306,11 @@ TEST(Engine, EnqueueToFullQueueWaits) {
   EXPECT(!answers[Engine::kMaxQueued - 1]->waits());
   const AnswerRef waiting = answers[Engine::kMaxQueued];
   EXPECT(waiting->waits());
-  EXPECT_EQ(bed.engine->WhatFor(waiting->waiter),
-            "for capacity in the queue of core 0, which holds 128 batches; "
-            "RecvTPUEmbeddingActivations takes one away");
+  EXPECT_EQ(
+      bed.engine->WhatFor(waiting->waiter),
+      "for capacity in the queue of core 0, which holds 128 batches; "
+      "RecvTPUEmbeddingActivations takes one away. If this wait does not end, the program "
+      "enqueues more batches than it dequeues: call enqueue once for each dequeue");
   EXPECT_EQ(bed.Receive(0)->number(), 0);
   EXPECT(!waiting->waits());
   EXPECT(!bed.engine->Cancel(waiting->waiter));
