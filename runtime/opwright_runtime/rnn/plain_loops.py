@@ -157,7 +157,7 @@ def _columns(
 ) -> tuple[Tensor, list[Tensor]]:
     """Takes the weights in the left of products.
 
-    TensorFlow multiplies them up to twice as fast, and splits gates without a copy.
+    TensorFlow then multiplies faster, and splits gates without a copy.
     """
     given, step = column_step_of(sizes, weights, x)
     columns = [tf.transpose(state) for state in states]
