@@ -214,8 +214,8 @@ def _specs(info: OpInfo, node: Any) -> Iterator[_Specs]:
             yield _spec(_dtype(info, node, arg))
 
 
-def _spec(dtype: object, shape: object = None) -> tf.TensorSpec:
-    return tf.TensorSpec(shape, tf.as_dtype(dtype))
+def _spec(dtype: str | tf.DType) -> tf.TensorSpec:
+    return tf.TensorSpec(tf.TensorShape(None), tf.as_dtype(dtype))
 
 
 def _dtype(info: OpInfo, node: Any, arg: ArgInfo) -> Any:

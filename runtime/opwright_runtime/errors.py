@@ -60,7 +60,7 @@ class OpError(Exception):
         Args:
             *given: the text, or what TensorFlow's errors take, with the text third.
         """
-        text = str(given[2] if len(given) > 2 else given[0]) if given else ""
+        text = str(next(iter(given[2:] or given), ""))
         before = sys.exc_info()[1]
         if not isinstance(before, type(self)):
             before = self

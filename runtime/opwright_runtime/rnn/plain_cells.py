@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import tensorflow as tf
 
@@ -149,7 +149,7 @@ def column_step_of(sizes: Sizes, weights: Weights, x: Tensor) -> tuple[Tensor, S
         recurrent = tf.concat([recurrent, weights.biases[1][:, None]], axis=1)
     else:
         bias += weights.biases[1]
-    kernel = tf.concat([weights.kernel, bias[:, None]], axis=1)
+    kernel = tf.concat([cast(Tensor, weights.kernel), bias[:, None]], axis=1)
 
     def product(h: Tensor) -> Tensor:
         if gru:
