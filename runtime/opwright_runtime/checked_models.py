@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import tensorflow as tf
 
@@ -215,7 +215,8 @@ def _specs(info: OpInfo, node: Any) -> Iterator[_Specs]:
 
 
 def _spec(dtype: str | tf.DType) -> tf.TensorSpec:
-    return tf.TensorSpec(tf.TensorShape(None), tf.as_dtype(dtype))
+    # The stubs know no spec without a shape.
+    return tf.TensorSpec(cast(tf.TensorShape, None), tf.as_dtype(dtype))
 
 
 def _dtype(info: OpInfo, node: Any, arg: ArgInfo) -> Any:
