@@ -29,6 +29,7 @@ from opwright_runtime.embedding.feature_checks import check_features
 from opwright_runtime.embedding.keras_layers import adapt_layers
 from opwright_runtime.embedding.live_tables import show_tables_of
 from opwright_runtime.embedding.sparse_core_limits import (
+    FeatureConfig,
     Limits,
     layout_of,
     rows_of_ids,
@@ -50,7 +51,6 @@ from opwright_runtime.errors import OpAttrError, OpInputError, bad_argument
 # The tensors of a batch after preprocessing, and an optimizer, which have no types.
 Batch: TypeAlias = Any
 Optimizer: TypeAlias = Any
-FeatureConfig: TypeAlias = Any
 _optimizers = tf.tpu.experimental.embedding
 
 _LOOKUP = "OpwrightSparseCoreLookup"

@@ -22,14 +22,15 @@ from opwright_runtime.embedding.live_tables import shown_embedding
 from opwright_runtime.embedding.stacked_tables import TPUEmbeddingV2
 from opwright_runtime.embedding.steps import NOT_CONFIGURED
 
-# TensorFlow's classes, which have no types.
-FeatureConfig: TypeAlias = Any
-SparseCoreEmbeddingConfig: TypeAlias = Any
-TableStacking: TypeAlias = Any
-Optimizer: TypeAlias = Any
+# An object of TensorFlow's classes, which have no types.
+Untyped: TypeAlias = Any
+FeatureConfig: TypeAlias = Untyped
+SparseCoreEmbeddingConfig: TypeAlias = Untyped
+TableStacking: TypeAlias = Untyped
+Optimizer: TypeAlias = Untyped
 # The triples of a stack: samples, rows and gains, each by SparseCore and feature, and
 # the samples and the first row of each feature.
-Triples: TypeAlias = Sequence[Any]
+Triples: TypeAlias = Sequence[Untyped]
 # What batches need, [stacks, 3].
 Needs: TypeAlias = NDArray[np.int32]
 
@@ -72,7 +73,7 @@ class Layout(NamedTuple):
         sparse_cores: the number of SparseCores of a chip.
     """
 
-    structure: Any
+    structure: Untyped
     stacking: TableStacking
     cores: int
     sparse_cores: int
@@ -99,7 +100,7 @@ def layout_of(embedding: TPUEmbeddingV2) -> Layout:
     )
 
 
-def rows_of_ids(layout: Layout, flat: Sequence[Any]) -> list[Any]:
+def rows_of_ids(layout: Layout, flat: Sequence[Untyped]) -> list[Untyped]:
     """The ids of each feature as int32, which are rows of their tables when ops run.
 
     TensorFlow casts ids to int32, and looks up what is left. In a stack of tables, an
@@ -308,7 +309,7 @@ def _numbers(cores: int | None, sparse_cores: int | None) -> tuple[int, int]:
 
 
 def _planned_layout(
-    feature_config: Any,
+    feature_config: Untyped,
     optimizer: Optimizer,
     cores: int,
     sparse_cores: int,
@@ -344,7 +345,7 @@ def _most_of(dataset: tf.data.Dataset, layout: Layout, progress: bool) -> Needs:
         )
     in_tuple = _features_in_tuple(dataset.element_spec, layout)
 
-    def measured(*parts: Any) -> tf.Tensor:
+    def measured(*parts: Untyped) -> tf.Tensor:
         features = parts[0] if in_tuple or len(parts) == 1 else parts
         return _needs_of_cores(layout, nest.flatten(features))
 
@@ -359,7 +360,7 @@ def _most_of(dataset: tf.data.Dataset, layout: Layout, progress: bool) -> Needs:
     return most
 
 
-def _features_in_tuple(spec: Any, layout: Layout) -> bool:
+def _features_in_tuple(spec: Untyped, layout: Layout) -> bool:
     """Whether features are the first element of a tuple. Refuses other features."""
     for in_tuple, part in ((False, spec), (True, spec)):
         if in_tuple:
@@ -384,7 +385,7 @@ def _features_in_tuple(spec: Any, layout: Layout) -> bool:
     )
 
 
-def _needs_of_cores(layout: Layout, flat: Sequence[Any]) -> tf.Tensor:
+def _needs_of_cores(layout: Layout, flat: Sequence[Untyped]) -> tf.Tensor:
     """What the largest part of a batch needs, [stacks, 3], int32; one part a core."""
     rows = rows_of_ids(layout, flat)
     samples = [
@@ -422,7 +423,7 @@ def _needs_of_cores(layout: Layout, flat: Sequence[Any]) -> tf.Tensor:
     return found
 
 
-def _sample_count(ids: Any) -> tf.Tensor:
+def _sample_count(ids: Untyped) -> tf.Tensor:
     if isinstance(ids, tf.RaggedTensor):
         return ids.nrows(tf.int64)
     if isinstance(ids, tf.SparseTensor):
@@ -430,7 +431,7 @@ def _sample_count(ids: Any) -> tf.Tensor:
     return tf.size(ids, tf.int64)
 
 
-def _samples_of(ids: Any, first: tf.Tensor, count: int) -> Any:
+def _samples_of(ids: Untyped, first: tf.Tensor, count: int) -> Untyped:
     if isinstance(ids, tf.RaggedTensor):
         return ids[first : first + count]
     if isinstance(ids, tf.SparseTensor):
@@ -442,7 +443,7 @@ def _samples_of(ids: Any, first: tf.Tensor, count: int) -> Any:
     return tf.reshape(ids, [-1])[first : first + count]
 
 
-def _needs(layout: Layout, flat: Sequence[Any]) -> tf.Tensor:
+def _needs(layout: Layout, flat: Sequence[Untyped]) -> tf.Tensor:
     """What the batch of one core needs, [stacks, 3], int32."""
     stacking = layout.stacking
     preprocess = (
@@ -467,7 +468,7 @@ def _needs(layout: Layout, flat: Sequence[Any]) -> tf.Tensor:
     )
 
 
-def _as_limits(layout: Layout, most: Needs) -> dict[str, Any]:
+def _as_limits(layout: Layout, most: Needs) -> dict[str, Untyped]:
     """The arguments of SparseCoreEmbeddingConfig. A limit is at least 1."""
     ids, distinct, spaces = (
         {stack: int(need) for stack, need in zip(layout.stacks, column, strict=True)}
