@@ -185,7 +185,7 @@ def _sort_list_of_coo_tensors(
     }
 
 
-def _check_samples(where: str, feature: FeatureConfig, ids: Any) -> None:
+def _check_samples(where: str, feature: FeatureConfig, ids: Batch) -> None:
     """Refuses a batch that has another size than output_shape, if its size is known.
 
     A sparse batch may have fewer samples: those that it lacks have no ids.
