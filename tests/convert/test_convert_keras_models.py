@@ -257,6 +257,7 @@ def test_convert_of_cudnn_layers_from_h5_reaches_all_formats(
             np.testing.assert_allclose(a, b, atol=5e-6)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("build", [legacy_stacked, legacy_bidirectional])
 def test_to_plain_of_cudnn_layers_from_a_keras_file_computes_the_same(
     build: Callable[[], Any], tmp_path: Path

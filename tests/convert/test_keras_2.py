@@ -45,6 +45,11 @@ def saved(model: Any, kind: str, folder: Path) -> Path:
     return source
 
 
+def in_part(part: int, kind: str, mask: bool) -> Any:
+    """A case of a rotating test; it takes too long to meet another one by chance."""
+    return pytest.param(kind, mask, marks=pytest.mark.rotating(part=part))
+
+
 @pytest.mark.convert
 @pytest.mark.parametrize("convert", CONVERSIONS)
 @pytest.mark.parametrize(
@@ -174,9 +179,9 @@ def test_to_tflite_of_layers_of_keras_2_fuses_an_lstm(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "mask"),
     [
-        ("exported", False),
-        ("exported", True),
-        ("SavedModel", False),
+        in_part(7, "exported", False),
+        in_part(8, "exported", True),
+        in_part(9, "SavedModel", False),
     ],
 )
 def test_to_plain_of_layers_of_keras_2_keeps_their_gradients(

@@ -60,7 +60,7 @@ def some_calls() -> tuple[int, str]:
     return status, said.getvalue()
 
 
-@pytest.mark.rotating
+@pytest.mark.rotating(together="calls")
 @pytest.mark.partial
 def test_fuzzer_random_calls_find_nothing(some_calls: tuple[int, str]) -> None:
     status, said = some_calls
@@ -68,6 +68,7 @@ def test_fuzzer_random_calls_find_nothing(some_calls: tuple[int, str]) -> None:
     assert "SendTPUEmbeddingGradients" in said and "CudnnRNNBackpropV3" in said
 
 
+@pytest.mark.rotating(together="calls")
 @pytest.mark.partial
 def test_fuzzer_saved_and_compiled_shares_hold(some_calls: tuple[int, str]) -> None:
     """Counts the ops that XLA compiles."""
