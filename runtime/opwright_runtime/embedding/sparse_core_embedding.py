@@ -32,6 +32,7 @@ from opwright_runtime.embedding.sparse_core_limits import (
     FeatureConfig,
     Limits,
     layout_of,
+    place_of,
     rows_of_ids,
     sort_ids,
 )
@@ -154,9 +155,10 @@ def enqueue(
 ) -> object:
     check_batch(self, features, weights, in_run=True)
     flat = nest.flatten(features)
-    for (path, feature), ids in zip(self._flat_features, flat, strict=True):
-        _check_samples(f"features at {path!r}" if path else "features", feature, ids)
-    rows = rows_of_ids(layout_of(self), flat)
+    layout = layout_of(self)
+    for (path, feature), ids in zip(layout.features, flat, strict=True):
+        _check_samples(place_of(path), feature, ids)
+    rows = rows_of_ids(layout, flat)
     return original(nest.pack_sequence_as(features, rows), weights, device)
 
 
@@ -168,10 +170,10 @@ def _sort_list_of_coo_tensors(
     *_: object,
 ) -> dict[str, Batch]:
     del original, num_replicas_in_sync
-    config = self._sparse_core_embedding_config
+    layout, config = layout_of(self), self._sparse_core_embedding_config
     return {
         stack: sort_ids(
-            layout_of(self),
+            layout,
             stack,
             triples,
             Limits(

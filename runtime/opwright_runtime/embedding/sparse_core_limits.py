@@ -100,6 +100,11 @@ def layout_of(embedding: TPUEmbeddingV2) -> Layout:
     )
 
 
+def place_of(path: str) -> str:
+    """A feature in an error, by its path in the nested features."""
+    return f"features at {path!r}" if path else "features"
+
+
 def rows_of_ids(layout: Layout, flat: Sequence[Untyped]) -> list[Untyped]:
     """The ids of each feature as int32, which are rows of their tables when ops run.
 
@@ -120,7 +125,7 @@ def rows_of_ids(layout: Layout, flat: Sequence[Untyped]) -> list[Untyped]:
         rows = native.ops().opwright_sparse_core_ids(
             values,
             table_rows=table.vocabulary_size - padding,
-            feature=f"features at {path!r}" if path else "features",
+            feature=place_of(path),
             table=table.name,
         )
         if isinstance(ids, tf.SparseTensor):

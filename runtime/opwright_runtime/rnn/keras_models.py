@@ -16,6 +16,7 @@ from opwright_runtime.rnn.keras_layers import (
     SimpleRNN,
     why_keras_loop,
 )
+from opwright_runtime.rnn.keras_weights import packages_of
 from opwright_runtime.rnn.packed import Phrase
 
 __all__ = ["GRU", "LSTM", "SimpleRNN", "kernel_report", "on_kernels"]
@@ -121,9 +122,8 @@ def _refused(
     function: str = "on_kernels",
     allowed: str = "a keras.Sequential or a functional keras.Model",
 ) -> errors.OpError:
-    packages = {one.__module__.partition(".")[0] for one in type(model).__mro__}
     given, remedy = model, ""
-    if "tf_keras" in packages:
+    if "tf_keras" in packages_of(model):
         kind = "model" if hasattr(model, "layers") else "layer"
         given, remedy = Phrase(f"a {kind} of tf_keras"), _FROM_KERAS_2
     elif isinstance(model, keras.Model):

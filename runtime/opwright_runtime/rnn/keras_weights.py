@@ -150,7 +150,8 @@ def _class_of(layer: object) -> str:
     return ""
 
 
-def _packages(given: object) -> set[str]:
+def packages_of(given: object) -> set[str]:
+    """The packages that an object's class and its base classes are of."""
     return {cls.__module__.split(".")[0] for cls in type(given).__mro__}
 
 
@@ -161,12 +162,12 @@ def _shown(layer: object) -> str:
 
 def _not_a_layer(place: str, given: object, allowed: str) -> OpError:
     """The error of what is no layer, or a layer of a kind that no op computes."""
-    known = _packages(given).intersection(_PACKAGES) and hasattr(given, "name")
+    known = packages_of(given).intersection(_PACKAGES) and hasattr(given, "name")
     shown = Phrase(_shown(given)) if known and not hasattr(given, "shape") else given
     remedy = ""
     if isinstance(given, type):
         remedy = "make a layer of the class, as LSTM(units)"
-    elif "torch" in _packages(given):
+    elif "torch" in packages_of(given):
         remedy = "params_from_torch packs modules of torch"
     elif hasattr(given, "shape"):
         remedy = "pass the layer, not its weights"

@@ -28,7 +28,7 @@ and the final states."""
 
 
 # Columns are faster from this batch. At 16, neither is faster for all cells. At 1,
-# columns may take twice as long.
+# columns take longer.
 _COLUMNS_FROM = 32
 
 

@@ -308,11 +308,11 @@ def _function(target: str) -> Callable[..., Any]:
             'what only its command needs under `if __name__ == "__main__":`'
         ) from error
     function: Any = getattr(module, attribute, None)
-    if function is not None and not callable(function):
-        text = f"{attribute!r} of {module_name} is no function but"
-        raise TpuCheckError(f"{target}: {text} {type(function).__name__}")
     if function is None:
         raise TpuCheckError(f"{target}: {module_name} has no function {attribute!r}")
+    if not callable(function):
+        text = f"{attribute!r} of {module_name} is no function but"
+        raise TpuCheckError(f"{target}: {text} {type(function).__name__}")
     called: Callable[..., Any] = function
     return called
 
