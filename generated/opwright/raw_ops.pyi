@@ -52267,13 +52267,13 @@ def TPUCopyWithDynamicShape(
     `opwright.tpu.tpu_copy_with_dynamic_shape` has an example.
 
     Args:
-        tensors: list of tensors of `T`, `*x[i]`. Tensors on the host, of one dimension
-            as a rule.
+        tensors: list of tensors of `T`, `n[i] *x[i]`. Tensors on the host, of one
+            dimension as a rule.
         unpadded_sizes: list of `N` tensors, each int32, `...`. How many elements of
             each tensor's first dimension are filled.
 
     Returns:
-        tpu_tensors: list of tensors of `T`, `*x[i]`. The tensors on the TPU, of full
+        tpu_tensors: list of tensors of `T`, `_ *x[i]`. The tensors on the TPU, of full
             size; on the CPU, their filled parts.
     """
 

@@ -58,7 +58,7 @@ class TPUCopyWithDynamicShape(Op):
     `T`: at least 1 value.
 
     Attributes:
-        tpu_tensors: list of tensors of `T`, `*x[i]`. The tensors on the TPU, of full
+        tpu_tensors: list of tensors of `T`, `_ *x[i]`. The tensors on the TPU, of full
             size; on the CPU, their filled parts.
 
     Example:
@@ -71,9 +71,9 @@ class TPUCopyWithDynamicShape(Op):
 
     OP_NAME = "TPUCopyWithDynamicShape"
     SHAPES = {
-        "tensors": "(*x[i],)",
+        "tensors": "(n[i], *x[i])",
         "unpadded_sizes": "(...,)",
-        "tpu_tensors": "(*x[i],)",
+        "tpu_tensors": "(_, *x[i])",
     }
     NATIVE = ("CPU",)
     __slots__ = ("tpu_tensors",)
@@ -113,13 +113,13 @@ class TPUCopyWithDynamicShape(Op):
 
         Args:
             scope: graph, name, device and control dependencies of the op.
-            tensors: list of tensors of `T`, `*x[i]`. Tensors on the host, of one
+            tensors: list of tensors of `T`, `n[i] *x[i]`. Tensors on the host, of one
                 dimension as a rule.
             unpadded_sizes: list of `N` tensors, each int32, `...`. How many elements of
                 each tensor's first dimension are filled.
 
         Returns:
-            tpu_tensors: list of tensors of `T`, `*x[i]`. The tensors on the TPU, of
+            tpu_tensors: list of tensors of `T`, `_ *x[i]`. The tensors on the TPU, of
                 full size; on the CPU, their filled parts.
 
         Raises:
@@ -183,14 +183,14 @@ def tpu_copy_with_dynamic_shape(
     `TPUCopyWithDynamicShape.create` in the current scope.
 
     Args:
-        tensors: list of tensors of `T`, `*x[i]`. Tensors on the host, of one dimension
-            as a rule.
+        tensors: list of tensors of `T`, `n[i] *x[i]`. Tensors on the host, of one
+            dimension as a rule.
         unpadded_sizes: list of `N` tensors, each int32, `...`. How many elements of
             each tensor's first dimension are filled.
         name: what the op is called in a graph.
 
     Returns:
-        tpu_tensors: list of tensors of `T`, `*x[i]`. The tensors on the TPU, of full
+        tpu_tensors: list of tensors of `T`, `_ *x[i]`. The tensors on the TPU, of full
             size; on the CPU, their filled parts.
 
     Raises:
