@@ -93,6 +93,7 @@ def test_modules_import_no_test_module() -> None:
     assert wrong == {}
 
 
+@pytest.mark.rotating
 def test_modules_leave_sys_path_alone() -> None:
     """Modules are found where pyproject.toml and `environment()` say."""
     changing = {

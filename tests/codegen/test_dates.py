@@ -87,6 +87,7 @@ def test_since_takes_back_a_date_that_a_version_contradicts(dated: Path) -> None
     assert "\nsince: " not in path.read_text("utf-8")
 
 
+@pytest.mark.rotating
 @pytest.mark.slow  # In a process with TensorFlow.
 @pytest.mark.parametrize("versions", [("2.21=b.pb", "2.20=a.pb"), ("2.9=a.pb",) * 2])
 def test_since_of_versions_out_of_order_is_refused(
@@ -105,6 +106,7 @@ def kept(folder: Path, version: str, ops: list[op_def_pb2.OpDef]) -> None:
     path.write_bytes(registry.save(ops, path))
 
 
+@pytest.mark.rotating
 @pytest.mark.slow  # In a process with TensorFlow.
 def test_since_compares_registries_that_are_kept_with_those_given(dated: Path) -> None:
     kept(dated, "2.20", [op("Roll", [1, 19], "by")])

@@ -254,6 +254,7 @@ def test_generate_with_a_package_name_makes_that_package(tmp_path: Path) -> None
     assert not any(b"from opwright " in text for text in files.values())
 
 
+@pytest.mark.rotating
 def test_generate_with_a_dotted_name_makes_a_nested_package(tmp_path: Path) -> None:
     place(tmp_path / "mine", "audio", "Echo")
     place(tmp_path / "mine", "audio.old", "Tape")

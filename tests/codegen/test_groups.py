@@ -86,6 +86,7 @@ def test_generate_exported_module_adds_names_to_package(mine: Path) -> None:
     assert_runs(code, mine)
 
 
+@pytest.mark.rotating
 @pytest.mark.slow  # Each in a process of its own.
 @pytest.mark.parametrize(
     "statement",
@@ -126,6 +127,7 @@ def test_generate_moved_op_old_module_follows_and_is_removed(mine: Path) -> None
     assert not any(name.startswith(("core/", "audio/")) for name in files)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("text", "where", "words"),
     [

@@ -158,6 +158,7 @@ def test_new_kernel_reads_a_scalar_as_a_value(tmp_path: Path) -> None:
     assert "auto& most = results.most->scalar<T>()();" in kernel
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("shape", ["'*x'", "n"])
 def test_new_test_imports_what_it_uses(shape: str, tmp_path: Path) -> None:
     text = RUN_LENGTH.replace("shape: n}", f"shape: {shape}}}")
@@ -174,6 +175,7 @@ def test_new_test_imports_what_it_uses(shape: str, tmp_path: Path) -> None:
     assert [one for one in imported if len(re.findall(rf"\b{one}\b", source)) < 2] == []
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("old", "new_", "warns"),
     [
@@ -198,6 +200,7 @@ def test_native_of_an_attr_without_a_reader_warns(
     assert (words in done.stderr) is warns
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("comment", ["// limit", "/* A\n limit */", "1; // the limit"])
 def test_native_of_an_attr_that_only_a_comment_names_warns(
     comment: str, tmp_path: Path
@@ -251,6 +254,7 @@ attrs:
 """
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     "condition",
     [
@@ -302,6 +306,7 @@ def test_native_of_an_attr_that_a_shape_reads_does_not_warn(tmp_path: Path) -> N
     assert (done.returncode, "warning" in done.stderr) == (0, False), done.stderr
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("added", "body", "words"),
     [
@@ -417,6 +422,7 @@ def test_new_test_of_an_unknown_dtype_names_the_file(tmp_path: Path) -> None:
     assert "1 failed, 1 passed" in said
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("target", "module"),
     [
@@ -624,6 +630,7 @@ def test_new_with_a_folder_that_no_makefile_names_is_refused(tmp_path: Path) -> 
     assert len(tree(tmp_path)) == 1
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("package", "words"),
     [
@@ -650,6 +657,7 @@ def test_package_that_hides_another_is_refused(
     assert tree(tmp_path) == before
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("package", ["all", "_ops", "ops_.more"])
 def test_new_with_a_name_that_no_project_can_have_is_refused(
     package: str, tmp_path: Path

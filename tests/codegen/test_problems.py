@@ -770,6 +770,7 @@ def all_of_them(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("arguments", [["lint"], ["generate"], ["generate", "--check"]])
 def test_lint_reports_all_mistakes_in_one_run(
     arguments: list[str], all_of_them: Path

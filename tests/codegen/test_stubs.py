@@ -120,6 +120,7 @@ def functions(path: Path) -> dict[str, ast.FunctionDef]:
     return {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
+@pytest.mark.rotating
 @pytest.mark.slow  # It takes seconds.
 @pytest.mark.parametrize("of", ["opwright", "typeshed"])
 def test_stub_keywords_are_those_of_tensorflow(

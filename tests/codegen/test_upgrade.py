@@ -309,6 +309,7 @@ def test_upgrade_help_lists_the_steps_and_examples() -> None:
     assert "opwright-codegen upgrade --tensorflow 2.22.0rc0\n" in text
 
 
+@pytest.mark.rotating
 @pytest.mark.slow  # It starts pytest twice.
 def test_smoke_runs_the_suite_of_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -21,6 +21,7 @@ def limited(size: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
+@pytest.mark.rotating
 def test_generate_on_a_full_disk_names_the_file(tmp_path: Path) -> None:
     place(tmp_path / "opdefs", "math", "Roll")
     done = subprocess.run(
@@ -64,6 +65,7 @@ def test_write_to_a_device_is_refused(tmp_path: Path) -> None:
     assert path.is_symlink()
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
 def test_generate_gives_files_the_mode_of_the_umask(
     umask: int, mode: int, tmp_path: Path

@@ -45,11 +45,6 @@ def saved(model: Any, kind: str, folder: Path) -> Path:
     return source
 
 
-def in_part(part: int, kind: str, mask: bool) -> Any:
-    """A case of a rotating test; it takes too long to meet another one by chance."""
-    return pytest.param(kind, mask, marks=pytest.mark.rotating(part=part))
-
-
 @pytest.mark.convert
 @pytest.mark.parametrize("convert", CONVERSIONS)
 @pytest.mark.parametrize(
@@ -176,13 +171,10 @@ def test_to_tflite_of_layers_of_keras_2_fuses_an_lstm(tmp_path: Path) -> None:
     assert tflite_ops(tmp_path / "target").count("UNIDIRECTIONAL_SEQUENCE_LSTM") == 2
 
 
+@pytest.mark.equivalence
 @pytest.mark.parametrize(
     ("kind", "mask"),
-    [
-        in_part(7, "exported", False),
-        in_part(8, "exported", True),
-        in_part(9, "SavedModel", False),
-    ],
+    [("exported", False), ("exported", True), ("SavedModel", False)],
 )
 def test_to_plain_of_layers_of_keras_2_keeps_their_gradients(
     kind: str, mask: bool, tmp_path: Path
@@ -212,6 +204,7 @@ def test_check_of_layers_of_keras_2_says_that_all_exits_work(tmp_path: Path) -> 
     assert not any(verdict.barred for verdict in findings.verdicts[:1])
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("dropout", [None, "off"])
 def test_to_plain_of_a_saved_model_of_keras_2_says_what_is_left_out(
     dropout: Any, tmp_path: Path

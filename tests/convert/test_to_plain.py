@@ -109,7 +109,7 @@ def test_to_plain_result_serves_and_trains_without_opwright(
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.rotating
+@pytest.mark.equivalence
 @pytest.mark.parametrize("mask", [False, True])
 def test_to_plain_of_opwright_keras_layers_keeps_their_gradient(
     mask: bool, tmp_path: Path
@@ -172,6 +172,7 @@ def test_to_plain_of_a_training_step_without_cell_states_gives_equal_gradients(
     check_same(model(step), tmp_path)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("mode", ["lstm", "gru", "rnn_tanh", "rnn_relu"])
 def test_to_plain_of_a_large_fixed_batch_gives_equal_gradients(
     mode: str, tmp_path: Path
@@ -312,6 +313,7 @@ def test_to_plain_of_a_function_writes_a_saved_model(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, module.serve(X), atol=5e-6)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("as_file", [False, True])
 def test_to_plain_of_a_frozen_graph_writes_a_graph(
     as_file: bool, tmp_path: Path
@@ -332,6 +334,7 @@ def test_to_plain_of_a_frozen_graph_writes_a_graph(
     np.testing.assert_allclose(*found, atol=5e-6)
 
 
+@pytest.mark.rotating
 def test_to_plain_of_a_checkpoint_and_meta_graph_reads_its_variables(
     tmp_path: Path,
 ) -> None:
@@ -351,6 +354,7 @@ def test_to_plain_of_a_checkpoint_and_meta_graph_reads_its_variables(
     np.testing.assert_allclose(found, wanted, atol=5e-6)
 
 
+@pytest.mark.rotating
 def test_to_plain_lengths_past_the_steps_are_refused_when_it_runs(
     tmp_path: Path,
 ) -> None:

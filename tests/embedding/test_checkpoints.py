@@ -46,6 +46,7 @@ def trained(optimizer: Any) -> Program:
     return program
 
 
+@pytest.mark.rotating
 def test_checkpoint_through_serving_keeps_tables(tmp_path: Path) -> None:
     program = trained(tpu_embedding.Adagrad(0.5))
     tables = program.tables()

@@ -74,6 +74,7 @@ assert tpu.software_strategy().num_replicas_in_sync == 1
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("before", "changes", "threads", "own"),
     [

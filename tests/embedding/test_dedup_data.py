@@ -92,6 +92,7 @@ def merged_and_split(
     return split.integer_tensor, split.float_tensor
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("floating", FLOATS)
 @pytest.mark.parametrize("integer", INTEGERS)
 def test_split_of_merged_dedup_data_is_equal(

@@ -374,6 +374,7 @@ def test_limits_of_quantization_are_as_far_apart_as_float32_can_say() -> None:
             pass
 
 
+@pytest.mark.rotating
 @given(
     low=st.floats(-MOST, MOST, width=32),
     width=st.floats(2.0**-90, MOST, width=32),
@@ -490,6 +491,7 @@ def by_triples(step: dict[str, Any], state: list[Any], **more: Any) -> list[Any]
     return list(results) if slots else [results]
 
 
+@pytest.mark.rotating
 @given(step=sparse_core_steps())
 @settings(
     max_examples=200,
@@ -572,6 +574,7 @@ def test_sparse_cores_refuse_what_a_row_may_not_hold(
             assert not tried(lambda s=state: call(step, s))
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("call", [by_rows, by_triples])
 @pytest.mark.parametrize("op", FIELDS)
 def test_sparse_cores_refuse_settings_beyond_their_bounds(

@@ -14,7 +14,7 @@ from support.processes import run_program
 from support.tiers import KILLS
 
 
-@pytest.mark.rotating(part=7)
+@pytest.mark.equivalence
 def test_hosts_tables_equal_one_host(tmp_path: Path) -> None:
     """1, 2 and 4 processes; and from a checkpoint that another number of them wrote.
 

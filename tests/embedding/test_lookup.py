@@ -66,6 +66,7 @@ def test_lookup_dense_ids_match_numpy() -> None:
     )
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("kind", ["sparse", "ragged"])

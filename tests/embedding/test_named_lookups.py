@@ -43,6 +43,7 @@ def send(program: Program, name: str | None, gradient: Any = GRADIENT) -> None:
     program.embedding.apply_gradients(gradients, name=name)
 
 
+@pytest.mark.rotating
 def test_gradients_for_a_name_make_its_lookup_one_for_training(
     program: Program,
 ) -> None:
@@ -74,6 +75,7 @@ def test_gradients_for_a_name_make_its_lookup_one_for_training(
     assert tpu.embedding_step_count() == 3
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("where", ["loop", "cond", "not_inlined", "session"])
 def test_names_count_wherever_a_step_stands(program: Program, where: str) -> None:
     """By the function that the ops are in, of a loop, branch or call; or the graph."""
@@ -186,6 +188,7 @@ def test_steps_side_by_side_in_a_function(program: Program) -> None:
         np.testing.assert_array_equal(train(), WEIGHTS - moved)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("nested", [False, True], ids=["called", "called_within"])
 def test_calls_side_by_side(program: Program, nested: bool) -> None:
     """Of functions that write no variable, which TensorFlow runs in any order."""

@@ -233,6 +233,7 @@ def test_lookups_that_begin_before_they_are_received() -> None:
         enqueue(wide, run.lookups[1])  # It is not received.
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("pipelined", [False, True])
 def test_one_thread_enqueues_and_another_trains(
     pool: ThreadPoolExecutor, pipelined: bool
@@ -382,6 +383,7 @@ def test_many_waiting_receives_hold_no_threads(pool: ThreadPoolExecutor) -> None
             assert len(running.result(SOON)) == 40
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("pipelined", ["", "pipelined"])
 def test_several_cores(pipelined: str) -> None:
     """A process of its own, whose CPU is four logical devices."""

@@ -135,6 +135,7 @@ def test_packed_lookup_equals_op() -> None:
     assert resident() - before < 2000 * samples * 13 * 4 / 4
 
 
+@pytest.mark.rotating
 def test_large_activations_are_their_callers() -> None:
     """Released memory is reused; memory that a caller still holds is unchanged."""
     weights = np.random.default_rng(9).normal(size=(1000, 64)).astype(np.float32)

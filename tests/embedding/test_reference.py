@@ -167,6 +167,7 @@ def new_table(name: str, rng: np.random.Generator) -> dict[str, reference.Array]
     return reference.RULES[name].draw(rng, ROWS, DIM)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(("name", "values"), CASES)
 @pytest.mark.parametrize("accumulate", [False, True])
 def test_reference_rules_match_tensorflow(

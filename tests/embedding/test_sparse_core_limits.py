@@ -188,6 +188,7 @@ def test_dropped_ids_of_new_embedding_begin_at_0() -> None:
         tpu.sparsecore_dropped_ids()
 
 
+@pytest.mark.rotating
 def test_dropped_ids_are_said_once_a_table() -> None:
     name = "embedding.support.sparse_core_limits"
     done = run_program(name, "warnings", afresh=True, TF_CPP_MIN_LOG_LEVEL="0")
@@ -276,6 +277,7 @@ def dataset_of(drawn: Drawn, steps: list[list[Batch]]) -> tf.data.Dataset:
     return tf.data.Dataset.from_generator(lambda: elements, output_signature=signature)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("cores", [1, 2, 8])
 @pytest.mark.parametrize("seed", range(4))
 def test_sparsecore_limits_match_brute_force(seed: int, cores: int) -> None:
@@ -299,6 +301,7 @@ def test_sparsecore_limits_match_brute_force(seed: int, cores: int) -> None:
     assert {name: getattr(got, name) for name in want} == want
 
 
+@pytest.mark.rotating
 def test_sparsecore_limits_of_embedding_are_taken_by_it_and_keep_its_settings() -> None:
     drawn = Drawn(5, 1)
     steps = [[drawn.batch()] for _ in range(6)]

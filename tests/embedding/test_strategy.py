@@ -71,6 +71,7 @@ def test_software_strategy_is_tpu_strategy_of_one_core() -> None:
     assert variable.device.endswith("CPU:0")
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("how", ["from_function", "dataset"])
 def test_tpu_embedding_documented_loop_trains(how: str) -> None:
     """Enqueue outside of run, in a loop within a tf.function."""

@@ -148,6 +148,7 @@ def test_ragged_data_are_refused_when_they_are_distributed(from_function: bool) 
     distribute(tpu.software_strategy(strict=False))
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("options", [None, ON_HOST], ids=["fetched", "on_host"])
 def test_data_come_through_every_loop(options: Any) -> None:
     """Also where no tables are: the last batch is a smaller one, and then they end."""

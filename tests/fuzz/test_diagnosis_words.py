@@ -136,6 +136,7 @@ def test_tally_goes_on_after_an_op_that_waits_for_ever() -> None:
     assert found.calls == 10
 
 
+@pytest.mark.rotating
 def test_processor_time_of_a_process_that_waits_for_a_processor_goes_on() -> None:
     """Two that are at work on one processor; either has half of it."""
     cpu = next(iter(os.sched_getaffinity(0)))

@@ -194,6 +194,7 @@ with tf.Graph().as_default():
 """
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("table", [1, 1 << 30])
 def test_tensorflow_takes_missing_table_that_crashes_tensorflow_is_false(
     table: int,

@@ -138,6 +138,7 @@ def test_main_replay_counts_the_calls_that_end_the_process(
     assert said.endswith("1 end the process\n")
 
 
+@pytest.mark.rotating
 def test_judge_says_what_tensorflow_takes(worker: LimitedWorker) -> None:
     cases = [["Relu", number] for number in range(40)]
     command = {"judge": cases, "modes": {}, "first": 0, "seed": 0}

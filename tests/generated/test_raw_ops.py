@@ -177,7 +177,7 @@ def repeatable(name: str) -> bool:
     return examples.runs(op) and not examples.is_gone(op)
 
 
-@pytest.mark.rotating(part=1)
+@pytest.mark.equivalence
 def test_raw_op_repeats_calls_of_examples_as_tensorflow_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,7 @@ def test_node_def_with_every_option_matches_tensorflow_builder(
     check_each(part_of(names), check)
 
 
+@pytest.mark.rotating
 def test_node_def_options_differ_from_their_defaults() -> None:
     left = []
     for name in installed_ops():

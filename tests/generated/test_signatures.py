@@ -11,6 +11,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import opwright
 from opwright.linalg import mat_mul
 from opwright_runtime._binding.signatures import SourceSignature
@@ -50,6 +52,7 @@ def check_signatures(name: str) -> None:
         assert all(shown.parameters[one].default is shown.empty for one in required)
 
 
+@pytest.mark.rotating
 @every_op_by_group()
 def test_signature_of_every_function_equals_its_source(names: list[str]) -> None:
     check_each(names, check_signatures)

@@ -36,6 +36,7 @@ FOUND = {
 }
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(("name", "enough"), FOUND.items())
 def test_search_what_people_type_finds_an_op_in_three(name: str, enough: int) -> None:
     queries = LISTS[name]

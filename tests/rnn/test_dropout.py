@@ -100,6 +100,7 @@ def test_dropout_reset_of_generator_makes_calls_equal(value: str) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+@pytest.mark.rotating
 def test_dropout_rates_0_and_1_keep_and_drop_all(masks: Masks) -> None:
     for dropout, value in ((0.0, 1.0), (1.0, 0.0)):
         y, dx = masks(dropout)

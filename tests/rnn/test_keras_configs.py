@@ -77,6 +77,7 @@ def value(layer: Any, name: str) -> Any:
     return type(found) if "regularizer" in name or "constraint" in name else found
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(("kind", "name"), CASES)
 def test_get_config_of_any_argument_makes_the_same_layer(kind: str, name: str) -> None:
     layer = made(kind, name)

@@ -163,6 +163,7 @@ MODES = {
 }
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(
     ("kind", "arguments"), [(kind, one) for kind in KINDS for one in MODES[kind]]
 )
@@ -251,6 +252,7 @@ def test_keras_lstm_custom_cell_runs_in_the_loop_of_keras() -> None:
     assert KERNELS[False] not in ops_of(layer)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("kind", KINDS)
 def test_keras_layers_unusual_calls_match_keras(kind: str) -> None:
     """Outputs and refusals are the same as Keras's."""
@@ -560,6 +562,7 @@ def of_gradients(layer: Any, training: bool) -> Any:
     return outer.gradient(z, x)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("training", [False, True])
 def test_gradient_of_a_gradient_needs_use_cudnn_false_as_its_error_says(
@@ -573,6 +576,7 @@ def test_gradient_of_a_gradient_needs_use_cudnn_false_as_its_error_says(
     assert np.any(of_gradients(plain, training))
 
 
+@pytest.mark.rotating
 def test_forward_mode_of_a_layer_needs_use_cudnn_false_as_its_error_says() -> None:
     x = tf.random.normal([2, 5, 3])
     layer, plain = opwright.keras.LSTM(4), opwright.keras.LSTM(4, use_cudnn=False)

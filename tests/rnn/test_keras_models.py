@@ -137,6 +137,7 @@ def test_kernel_report_own_cell_is_the_reason() -> None:
     assert {*kernel_report(layer).values()} == {"its cell is of the class Own"}
 
 
+@pytest.mark.rotating
 def test_kernel_report_lists_layers_of_cells_with_what_replaces_them() -> None:
     cells = [layers.GRUCell(4), layers.LSTMCell(5)]
     model = keras.Sequential(

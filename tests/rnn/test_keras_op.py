@@ -121,6 +121,7 @@ def test_keras_rnn_op_empty_batch_gives_empty_outputs() -> None:
         assert h.shape == c.shape == [0, UNITS]
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "SimpleRNN"])
 def test_keras_layers_with_changed_weights_match_keras(
     kind: str, tmp_path: Path

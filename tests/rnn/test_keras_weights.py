@@ -208,6 +208,7 @@ def test_params_from_keras_match_outputs_and_gradients_of_keras(
     compare(stack, data.draw(st.integers(0, 2**31)), data.draw(st.booleans()))
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("mode", MODES)
 def test_params_to_keras_with_two_biases_match_the_op(mode: str) -> None:
     """The params have two different biases in each cell, unlike those of Keras."""
@@ -368,6 +369,7 @@ def test_params_from_keras_of_an_unbuilt_wrapper_is_refused(library: str) -> Non
         params_from_keras(both)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("mode", MODES)
 def test_params_to_keras_of_an_unbuilt_wrapper_builds_it(

@@ -12,7 +12,7 @@ from support.places import ROOT
 from support.processes import Done, run_code, run_program
 
 # Each takes a process with tf_keras.
-pytestmark = pytest.mark.rotating(together="programs", part=3)
+pytestmark = pytest.mark.equivalence
 
 DOC = (ROOT / "docs/how-to/rnn.md").read_text("utf-8")
 CHECKS = {

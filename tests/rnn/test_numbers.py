@@ -15,6 +15,7 @@ from support.tiers import FULL
 EVERY = [(mode, dtype) for mode in MODES for dtype in DTYPES]
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(("mode", "dtype"), EVERY)
 def test_cudnn_rnn_every_combination_matches_reference(
     mode: str, dtype: tf.DType
@@ -86,6 +87,7 @@ def test_cudnn_rnn_work_in_chunks_matches_reference(
     )
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(("mode", "dtype"), EVERY)
 @pytest.mark.parametrize(("time", "batch"), [(1, 1), (2, 1), (1, 2)])
 def test_cudnn_rnn_streaming_matches_reference(

@@ -49,6 +49,7 @@ def test_cudnn_rnn_params_size_matches_reference(case: Case) -> None:
         assert size.numpy().tolist() == [reference.params_size(case.shape)]
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", SHAPES, ids=str)
 def test_cudnn_rnn_params_to_canonical_and_back_round_trip(
@@ -94,6 +95,7 @@ def test_cudnn_rnn_params_to_canonical_and_back_round_trip(
     np.testing.assert_array_equal(tf.cast(again, tf.float64), values)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("case", SHAPES[::4], ids=str)
 def test_cudnn_rnn_canonical_to_params_accepts_any_shape(

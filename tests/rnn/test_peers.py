@@ -27,6 +27,7 @@ def packed_from_torch(module: Any) -> np.ndarray[Any, Any]:
     return np.concatenate([getattr(module, n).detach().numpy().ravel() for n in order])
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("layers", [1, 3])
 @pytest.mark.parametrize("mode", ["lstm", "projected", "gru", "rnn_tanh", "rnn_relu"])

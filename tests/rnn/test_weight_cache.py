@@ -46,6 +46,7 @@ def agree(case: Case, params: object) -> None:
         np.testing.assert_array_equal(kept, packed)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("mode", MODES)
 def test_weight_cache_changed_variable_is_packed_again(

@@ -116,18 +116,21 @@ def test_gradient_eager_equals_raw_ops(ours, theirs):
     np.testing.assert_array_equal(tape_gradient(ours, X), expected)
 
 
+@pytest.mark.rotating
 @CASE
 def test_gradient_tape_in_function_equals_raw_ops(ours, theirs):
     compute = tf.function(tape_gradient)
     np.testing.assert_array_equal(compute(ours, X), compute(theirs, X))
 
 
+@pytest.mark.rotating
 @CASE
 def test_gradient_tape_around_function_equals_raw_ops(ours, theirs):
     expected = tape_gradient(tf.function(theirs), X)
     np.testing.assert_array_equal(tape_gradient(tf.function(ours), X), expected)
 
 
+@pytest.mark.rotating
 @CASE
 def test_gradient_in_graph_equals_raw_ops(ours, theirs):
     def gradient(make):

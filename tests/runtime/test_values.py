@@ -268,6 +268,7 @@ def test_op_and_function_habits_equal_raw_ops(habit: str, way: str, kind: str) -
     assert plain(run(HABITS[habit], KINDS[kind])) == expected
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("habit", EAGER)
 def test_op_and_function_eager_habits_equal_raw_ops(habit: str, kind: str) -> None:
@@ -297,6 +298,7 @@ def test_op_in_session_is_run_and_fed() -> None:
         assert session.run(after, {op: 1.0}) == 2.0
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("kind", KINDS)
 def test_op_from_keras_layer_is_output(kind: str) -> None:
     make = KINDS[kind]

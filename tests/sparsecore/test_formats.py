@@ -224,6 +224,7 @@ def test_sort_coo_tensors_large_col_ids_are_sorted() -> None:
 # ---- Buffers.
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(("replicas", "cores"), [(1, 1), (1, 4), (2, 8), (3, 3)])
 @pytest.mark.parametrize(
     ("splits", "cuts"),

@@ -51,6 +51,7 @@ def test_variable_lookup_devices_match_reference(combiner: str, devices: int) ->
         close(lookup(csr, variables, SAMPLES, CORES), expected)
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize("devices", [1, 2, 4])
 @pytest.mark.parametrize("name", CASES)
 def test_variable_update_optimizer_matches_reference(name: str, devices: int) -> None:

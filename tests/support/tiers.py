@@ -49,7 +49,7 @@ EXTENDED: dict[str, tuple[str, tuple[str, ...]]] = {
         ("gpu",),
     ),
     "endurance": ("repeats steps, calls, models or kills by the thousand", ()),
-    "equivalence": ("compares long trainings with those of a peer", ()),
+    "equivalence": ("compares long runs and trainings with those of a peer", ()),
     "full_matrix": ("needs every op in every mode", ()),
     "hosts": (
         "trains on several processes",

@@ -34,6 +34,7 @@ def product() -> Report:
     return check_tpu(dense, tf.TensorSpec([M, K]), tf.TensorSpec([K, N]))
 
 
+@pytest.mark.rotating
 def test_check_tpu_product_compiles_for_every_chip(product: Report) -> None:
     assert product.compiles
     assert [each.chip for each in product.compilations] == ["v5e", "v5p", "v6e"]
@@ -242,6 +243,7 @@ def test_check_tpu_sizes_that_inputs_limit_compile() -> None:
     assert check_tpu(positive, tf.TensorSpec([8]), chips=ONE).compiles
 
 
+@pytest.mark.rotating
 def test_check_tpu_two_sizes_of_values_in_a_tensor_name_the_op_to_pad() -> None:
     def products(x: tf.Tensor) -> tf.Tensor:
         rows = tf.boolean_mask(x, x[:, 0] > 0)

@@ -82,6 +82,7 @@ def test_check_tpu_keras_model_in_a_training_step_trains() -> None:
     assert updated(report) and report.training is None
 
 
+@pytest.mark.rotating
 def test_check_tpu_keras_model_without_declared_inputs_is_inference() -> None:
     model = Unbuilt()
     model(tf.ones(IMAGES))
@@ -122,6 +123,7 @@ def test_check_tpu_keras_2_training_without_its_name_is_passed_on() -> None:
     assert not any("Random" in op for op in ops(layer, SPEC))
 
 
+@pytest.mark.rotating
 def test_check_tpu_keras_input_named_training_is_an_input() -> None:
     one = keras.Input([4], name="training")
     model = keras.Model(one, keras.layers.Dense(3)(one))

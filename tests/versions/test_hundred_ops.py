@@ -91,6 +91,7 @@ def test_op_table_has_a_hundred_ops() -> None:
     assert len({op for op, _ in CALLS}) >= 100
 
 
+@pytest.mark.rotating
 @pytest.mark.parametrize(("op", "arguments"), CALLS, ids=[op for op, _ in CALLS])
 def test_op_matches_raw_op_in_every_mode(op: str, arguments: dict[str, Any]) -> None:
     cls = opwright.op_class(op)

@@ -80,6 +80,7 @@ def test_tpu_embedding_training_loss_falls() -> None:
     assert tpu.table("films").rows.shape == (100, 8)
 
 
+@pytest.mark.rotating
 def test_mat_mul_class_is_typed_and_refuses_mixed_dtypes() -> None:
     a = tf.constant([[1.0, 2.0], [3.0, 4.0]])
     made = MatMul.create(
