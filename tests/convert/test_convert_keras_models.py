@@ -192,7 +192,7 @@ def check(source: Path, convert: Any, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("convert", CONVERSIONS)
 @pytest.mark.parametrize(
     ("build", "kind"),
-    part_of([(build, kind) for build in KERAS for kind in KINDS]),
+    part_of([(build, kind) for build in KERAS for kind in KINDS], 25),
 )
 def test_convert_of_a_keras_model_reaches_all_formats(
     build: Callable[[Any], Any], kind: str, convert: Any, tmp_path: Path
