@@ -175,6 +175,7 @@ def _newer(ops: list[Op], version: str) -> tuple[set[str], int]:
     return brought, len(attrs)
 
 
+@pytest.mark.slow
 def test_wheels_page_counts_what_each_tensorflow_lacks() -> None:
     text = (ROOT / "docs/reference/wheels.md").read_text("utf-8")
     ops = [*every_op().values()]

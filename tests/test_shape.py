@@ -139,6 +139,7 @@ def test_makefile_selected_names_are_of_tests() -> None:
         assert [one for one in functions if name in one], f"{path} -k {name}"
 
 
+@pytest.mark.slow
 def test_support_modules_serve_several_folders() -> None:
     """A helper of one folder belongs into the `support` of that folder."""
     users: dict[str, set[str]] = {name: set() for name in SHARED}

@@ -134,6 +134,7 @@ def test_source_files_are_short() -> None:
     assert long.keys() <= MAY_BE_LONG, long
 
 
+@pytest.mark.slow
 def test_python_functions_are_short() -> None:
     found = too_long(
         (name, python_functions(text))

@@ -148,6 +148,7 @@ def test_stub_keywords_are_those_of_tensorflow(
             assert [n for n in shown if n not in absent] == optional, name
 
 
+@pytest.mark.slow
 def test_stubs_command_writes_raw_ops_and_says_how_many(
     stubs_with_others: Written,
 ) -> None:
@@ -229,6 +230,7 @@ def test_raw_ops_file_with_a_mistake_is_reported(
     assert str(problems[0]).startswith(f"{tmp_path / load.RAW_OPS}:1:")
 
 
+@pytest.mark.slow
 def test_stub_of_an_op_with_an_array_as_default_needs_no_numpy() -> None:
     op = every_op()["ImageSummary"]
     text = "".join(stubs.own("opwright", [op], raw_ops.RawOps()).functions[0].heads)

@@ -17,7 +17,7 @@ from opwright.convert import to_plain
 from support.tiers import part_of
 
 pytestmark = pytest.mark.partial
-SEEDS = part_of(range(500), 100)
+SEEDS = part_of(range(500), 250)
 
 
 @pytest.mark.parametrize("convert", CONVERSIONS)

@@ -256,7 +256,7 @@ PACKED = itertools.product(
 
 @pytest.mark.partial
 @pytest.mark.parametrize(
-    ("input_mode", "direction", "num_proj"), part_of(list(PACKED), 5)
+    ("input_mode", "direction", "num_proj"), part_of(list(PACKED), 12)
 )
 def test_to_plain_of_parameter_ops_gives_equal_numbers(
     input_mode: str, direction: str, num_proj: int, tmp_path: Path

@@ -137,6 +137,7 @@ COMMAND = (
 )
 
 
+@pytest.mark.slow
 def test_generated_code_imports_one_module() -> None:
     """Except for type checkers, which read handwritten names where they are defined."""
     line = re.compile(r"^.*\bopwright_runtime\b.*$", re.MULTILINE)

@@ -45,6 +45,7 @@ def changed(tree: ast.Module) -> Iterator[str]:
                 yield ast.unparse(target)
 
 
+@pytest.mark.slow
 def test_patches_are_the_only_changes_of_imported_objects() -> None:
     found = {
         path.relative_to(RUNTIME).as_posix(): changes
