@@ -275,6 +275,8 @@ Status ReadCsr(const CsrView& csr, int64_t samples, int64_t table_rows, Triples*
         StrCat("must be at least 1 and at most ", most, ", which fit into row_pointers with ",
                shards, " shards, is ", csr.minibatches));
   }
+  // Unused memory of the buffers' padding stays virtual.
+  triples->Reserve(triples->size() + csr.triples.size);
   CsrReader reader(csr, samples, table_rows, triples);
   for (int64_t core = 0; core < csr.sparse_cores; ++core) {
     for (int64_t batch = 0; batch < csr.minibatches; ++batch) {

@@ -20,18 +20,30 @@ using embedding::Range;
 using embedding::RowKernels;
 using embedding::UpdateCall;
 
-// Updates a few rows at a time. The kernels read a row's slots next to its weights, but here
-// each slot has its own table. Rows are therefore copied to a buffer, updated there and copied
-// back.
+namespace {
+
+constexpr int64_t kAhead = 8;  // How many rows ahead are prefetched.
+
+void PrefetchRow(const float* row, int64_t width) {
+  constexpr int64_t kLine = 64 / sizeof(float);
+  for (int64_t i = 0; i < width; i += kLine) __builtin_prefetch(row + i);
+}
+
+}  // namespace
+
+// Updates a few rows at a time. The kernels read the slots of a row next to each other, but
+// here each slot has its own table. Rows with several slots, and rows in several arrays, are
+// therefore copied to a buffer, updated there and copied back.
 class RowUpdater {
  public:
   explicit RowUpdater(const TableStep& step)
       : step_(step),
         width_(step.width()),
         parts_(step.parts()),
+        in_place_(parts_ <= 2 && step.tables_[0].one()),
         kernels_(embedding::SelectRowKernels()),
         max_rows_(std::max<int64_t>(1, (64 << 10) / (4 * stride()))),
-        buffer_(max_rows_ * stride()),
+        buffer_(in_place_ ? 0 : max_rows_ * stride()),
         sum_(width_),
         rows_(max_rows_),
         offsets_(max_rows_ + 1) {
@@ -44,12 +56,18 @@ class RowUpdater {
   void Run(int64_t first, int64_t last, std::atomic<bool>* refused) {
     for (int64_t group = first; group < last; group += max_rows_) {
       const int64_t count = std::min(max_rows_, last - group);
-      ForEachPart(group, count,
-                  [this](const float* row, float* copy) { std::copy_n(row, width_, copy); });
-      // The rows are checked here because the buffer is in the cache now.
-      if (!AreInRange(count)) *refused = true;
+      if (in_place_) {
+        for (int64_t i = 0; i < count; ++i) rows_[i] = step_.row(group + i);
+        if (!step_.AreInRange(group, group + count)) *refused = true;
+      } else {
+        ForEachPart(group, count,
+                    [this](const float* row, float* copy) { std::copy_n(row, width_, copy); });
+        if (!AreInRange(count)) *refused = true;
+      }
+      // The rows are checked here because they are in the cache now.
       if (*refused) return;
       Update(group, count);
+      if (in_place_) continue;
       ForEachPart(group, count,
                   [this](float* row, const float* copy) { std::copy_n(copy, width_, row); });
     }
@@ -63,7 +81,9 @@ class RowUpdater {
   void ForEachPart(int64_t group, int64_t count, const Visit& visit) {
     for (int64_t i = 0; i < count; ++i) {
       const int64_t row = step_.row(group + i);
+      const int64_t next = step_.row(group + std::min(i + kAhead, count - 1));
       for (int64_t part = 0; part < parts_; ++part) {
+        PrefetchRow(step_.tables_[part].row(next), width_);
         visit(step_.tables_[part].row(row), buffer_.data() + i * stride() + part * width_);
       }
     }
@@ -91,7 +111,12 @@ class RowUpdater {
       offsets_[i + 1] = static_cast<int32_t>(contributions_.size());
     }
     UpdateCall call{};
-    call.table = {buffer_.data(), stride(), buffer_.data() + width_, stride(), width_};
+    if (in_place_) {
+      float* const slot = parts_ == 2 ? step_.tables_[1].first() : nullptr;
+      call.table = {step_.tables_[0].first(), width_, slot, width_, width_};
+    } else {
+      call.table = {buffer_.data(), stride(), buffer_.data() + width_, stride(), width_};
+    }
     call.count = count;
     call.rows = rows_.data();
     call.offsets = offsets_.data();
@@ -105,11 +130,12 @@ class RowUpdater {
   const TableStep& step_;
   const int64_t width_;
   const int64_t parts_;  // The number of arrays of a row: the weights and the slots.
+  const bool in_place_;
   const RowKernels& kernels_;
   const int64_t max_rows_;
   std::vector<float> buffer_;  // [max_rows, parts, width]
   std::vector<double> sum_;
-  std::vector<int64_t> rows_;  // Row numbers in the buffer: 0, 1, ...
+  std::vector<int64_t> rows_;  // Row numbers in the buffer, 0, 1, ..., or in the table.
   std::vector<int32_t> offsets_;
   std::vector<Contribution> contributions_;
 };
@@ -132,21 +158,24 @@ Range TableStep::range(int64_t part) const {
   return embedding::TraitsOf(optimizer_).range(part - 1);
 }
 
-std::optional<RowError> TableStep::FindError(ExecutionContext& exec) const {
-  constexpr int64_t kAhead = 8;  // How many rows ahead are prefetched.
-  if (width() == 0) return std::nullopt;
+bool TableStep::AreInRange(int64_t first, int64_t last) const {
   const RowKernels& kernels = embedding::SelectRowKernels();
+  bool good = true;
+  for (int64_t group = first; group < last; ++group) {
+    const int64_t next = row(std::min(group + kAhead, last - 1)), number = row(group);
+    for (int64_t part = 0; part < parts(); ++part) {
+      PrefetchRow(tables_[part].row(next), width());
+      good &= kernels.within(range(part), 1, width(), width(), tables_[part].row(number));
+    }
+  }
+  return good;
+}
+
+std::optional<RowError> TableStep::FindError(ExecutionContext& exec) const {
+  if (width() == 0) return std::nullopt;
   std::atomic<bool> good{true};
   ParallelForGroups(groups_.begins, width(), exec, [&](int64_t first, int64_t last) {
-    bool all = true;
-    for (int64_t group = first; group < last; ++group) {
-      const int64_t next = row(std::min(group + kAhead, last - 1)), number = row(group);
-      for (int64_t part = 0; part < parts(); ++part) {
-        __builtin_prefetch(tables_[part].row(next));
-        all &= kernels.within(range(part), 1, width(), width(), tables_[part].row(number));
-      }
-    }
-    if (!all) good = false;
+    if (!AreInRange(first, last)) good = false;
   });
   if (good) return std::nullopt;
   return FirstError();

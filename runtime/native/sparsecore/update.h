@@ -44,6 +44,8 @@ class TableStep {
   int64_t parts() const { return static_cast<int64_t>(tables_.size()); }
   int64_t row(int64_t group) const;
   embedding::Range range(int64_t part) const;
+  // Whether all values in the rows of these groups are in their ranges.
+  bool AreInRange(int64_t first, int64_t last) const;
   RowError FirstError() const;
 
   const Triples& triples_;
