@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -135,10 +135,10 @@ class Run:
     ) -> list[Task]:
         by_range: dict[tuple[int, int], list[str]] = defaultdict(list)
         for name in names:
-            first, last = self.part(name in self.replaced, onednn)
-            key = (name, self.options.side, self.options.seed, onednn, first, last)
-            if first < last and key not in finished:
-                by_range[first, last].append(name)
+            for first, last in self.parts(name in self.replaced, onednn):
+                key = (name, self.options.side, self.options.seed, onednn, first, last)
+                if key not in finished:
+                    by_range[first, last].append(name)
         found = []
         for (first, last), group in by_range.items():
             count = max(1, CALLS // (last - first))
@@ -147,6 +147,15 @@ class Run:
                 for at in range(0, len(group), count)
             ]
         return found
+
+    def parts(self, is_replaced: bool, onednn: str) -> Iterator[tuple[int, int]]:
+        """The numbers of an op's calls, divided between processes.
+
+        Some ops leave memory behind at each call.
+        """
+        first, last = self.part(is_replaced, onednn)
+        for begin in range(first, last, CALLS):
+            yield begin, min(begin + CALLS, last)
 
     def part(self, is_replaced: bool, onednn: str) -> tuple[int, int]:
         """The numbers of an op's calls that are made with or without oneDNN."""

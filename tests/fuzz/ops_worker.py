@@ -18,6 +18,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
 
 from opwright_runtime import errors
+from opwright_runtime._binding import diagnosis
+from opwright_runtime._internals import core
 from support.equivalence.registry import op_defs, ops_with_cpu_kernel
 from support.grouped import ops
 
@@ -43,6 +45,27 @@ ADDRESS_SPACE = 12 << 30
 RENEWED = 20
 # Times that a call is made which is tried alone.
 REPEATED = 3
+# Of so many calls that TensorFlow refuses, opwright explains one. Its text takes as
+# long as several calls, and `fuzz.diagnosis` judges it.
+EXPLAINED = 8
+
+
+class Explainer:
+    """Finds out why TensorFlow refused a call, for some of the calls."""
+
+    def __init__(self) -> None:
+        self.explain = diagnosis.explain
+        self.number = 0
+
+    def install(self) -> None:
+        diagnosis.explain = self
+
+    def __call__(self, error: Exception, *call: Any) -> Exception:
+        # A text is also made where Python refuses an argument: the call may be one that
+        # TensorFlow takes.
+        if isinstance(error, core._NotOkStatusException) and self.number % EXPLAINED:
+            return core._status_to_exception(error)
+        return self.explain(error, *call)
 
 
 # Of each call of an example.
@@ -52,7 +75,15 @@ Modes = list[list[str]]
 class Caller:
     """The calls of one op."""
 
-    def __init__(self, name: str, index: int, state: State, side: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        index: int,
+        state: State,
+        side: str,
+        explainer: Explainer | None = None,
+    ) -> None:
+        self.explainer = explainer
         self.index = index
         self.state = state
         self.side = side
@@ -112,6 +143,8 @@ class Caller:
     def call(self, made: Plan, number: int, arguments: Arguments) -> Exception | None:
         """Makes a call; what refuses it."""
         self.state.begin(self.index, number, made.keys)
+        if self.explainer is not None:
+            self.explainer.number = number
         try:
             given = tensors(arguments)
         except Exception as error:
@@ -145,8 +178,10 @@ def make_calls(command: Mapping[str, Any], state: State, report: Reports) -> Non
     end = time.monotonic() + command["seconds"]
     names, (first, last) = command["ops"], command["calls"]
     index, number = command["at"]
+    explainer = Explainer()
+    explainer.install()
     while index < len(names):
-        caller = Caller(names[index], index, state, command["side"])
+        caller = Caller(names[index], index, state, command["side"], explainer)
         muted = [(set(keys), period) for keys, period in command["muted"][names[index]]]
         is_called = caller.prepare(command["modes"].get(names[index]))
         report("m", json.dumps([index, caller.modes]))

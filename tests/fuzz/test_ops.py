@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from opwright import OpError
+from opwright_runtime._internals import core
 from support.equivalence.registry import ops_with_cpu_kernel
 
 from .bends import info_of
-from .ops import main, parse, run
+from .ops import CALLS, Run, main, parse, run
 from .ops_bends import Bend, applied, apply, draw
 from .ops_calls import Example, Opaque, TensorValue, tensors
 from .ops_findings import Corpus, Found, lines, signature, summary
@@ -24,6 +26,7 @@ from .ops_left_out import LEFT_OUT, why_left_out
 from .ops_state import State
 from .ops_supervisor import LimitedWorker
 from .ops_text import call_text, tensor_text
+from .ops_worker import EXPLAINED, Explainer
 
 ONE = ["--jobs", "1", "--onednn", "off", "--side", "raw"]
 
@@ -47,6 +50,32 @@ def call(op: str, *bends: Bend, mode: str = "eager") -> dict[str, Any]:
 
 def replayed(worker: LimitedWorker, data: dict[str, Any]) -> Any:
     return worker.obey({"replay": data, "seed": 0, "side": "raw"})
+
+
+def test_divided_makes_each_call_once_and_few_in_a_process() -> None:
+    made = Run(parse(["--calls", "4000"]))
+    made.replaced = {"Add"}
+    tasks = [
+        one for mode in ("0", "1") for one in made.divided(["Add", "Abs"], mode, set())
+    ]
+    for op in ("Add", "Abs"):
+        numbers = [
+            n for one in tasks if op in one.ops for n in range(one.first, one.last)
+        ]
+        assert sorted(numbers) == [*range(4000)]
+    assert max(len(one.ops) * (one.last - one.first) for one in tasks) <= CALLS
+
+
+def test_explainer_explains_few_refusals_of_tensorflow_and_all_of_python() -> None:
+    explainer = Explainer()
+    refused = core._NotOkStatusException("odd", tf.errors.INVALID_ARGUMENT, {})
+    call_of_abs = (info_of("Abs"), ["a"], {}, None)
+    for number, explained in ((0, True), (1, False), (EXPLAINED, True)):
+        explainer.number = number
+        found = explainer(refused, *call_of_abs)
+        assert isinstance(found, OpError) is explained
+        assert isinstance(found, (OpError, tf.errors.OpError))
+        assert isinstance(explainer(TypeError("odd"), *call_of_abs), OpError)
 
 
 def seed_with(op: str, place: str, kind: str, wanted: str) -> Bend:

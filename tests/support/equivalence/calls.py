@@ -8,6 +8,7 @@ list of tensors for a list.
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import tensorflow as tf
@@ -146,14 +147,6 @@ def call_opwright_function(
 
 def _sorted_out(op_class: Any, arguments: Arguments) -> list[dict[str, Any]]:
     """Inputs, required attrs, dtypes with a default, and options, by Python names."""
-    definition = op_def(op_class.OP_NAME)
-    attrs = given(definition)
-    groups = [
-        [arg.name for arg in definition.input_arg],
-        [attr.name for attr in attrs if not has_default(attr)],
-        [attr.name for attr in attrs if has_default(attr) and attr.type == "type"],
-        [attr.name for attr in attrs if has_default(attr) and attr.type != "type"],
-    ]
     python_names = op_class.PYTHON_NAMES
     return [
         {
@@ -161,7 +154,20 @@ def _sorted_out(op_class: Any, arguments: Arguments) -> list[dict[str, Any]]:
             for name in group
             if name in arguments
         }
-        for group in groups
+        for group in _groups(op_class.OP_NAME)
+    ]
+
+
+@cache
+def _groups(name: str) -> list[list[str]]:
+    """The names of an op's inputs and attrs, as `_sorted_out` returns them."""
+    definition = op_def(name)
+    attrs = given(definition)
+    return [
+        [arg.name for arg in definition.input_arg],
+        [attr.name for attr in attrs if not has_default(attr)],
+        [attr.name for attr in attrs if has_default(attr) and attr.type == "type"],
+        [attr.name for attr in attrs if has_default(attr) and attr.type != "type"],
     ]
 
 
