@@ -113,6 +113,24 @@ def test_to_plain_a_reserve_that_another_op_reads_is_refused(tmp_path: Path) -> 
 
 
 @pytest.mark.convert
+@pytest.mark.parametrize(
+    ("convert", "runtime"), [(to_onnx, "ONNX"), (to_tflite, "TFLite")]
+)
+def test_convert_of_a_gradient_to_a_runtime_without_it_is_refused(
+    convert: Any, runtime: str, tmp_path: Path
+) -> None:
+    model = function(lambda x: tf.gradients(rnn(x)[0], x)[0])
+    with pytest.raises(
+        ConvertError,
+        match=rf"\(CudnnRNNBackpropV3\): it computes gradients, and {runtime} has no "
+        "operator for them; convert a signature that computes none, or use to_plain",
+    ) as raised:
+        convert(model, tmp_path / "target", check=False)
+    assert raised.value.op == "CudnnRNNBackpropV3" and raised.value.node
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.convert
 def test_to_onnx_a_node_that_the_handler_does_not_convert_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

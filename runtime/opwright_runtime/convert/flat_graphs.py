@@ -9,8 +9,9 @@ import tensorflow as tf
 
 from opwright_runtime._internals import optimize_graph
 from opwright_runtime.convert import graphs, layers
+from opwright_runtime.convert.errors import refusal
 from opwright_runtime.convert.graphs import Body, GraphDef, Shapes, node_of
-from opwright_runtime.convert.layers import FORWARD, KERAS, Layers, Shape
+from opwright_runtime.convert.layers import BACKWARD, FORWARD, KERAS, Layers, Shape
 from opwright_runtime.convert.plain import function_to_cudnn
 from opwright_runtime.convert.replacements import specs
 from opwright_runtime.convert.rewrite import Found, Replacement, replace_nodes
@@ -81,6 +82,22 @@ def prune(flat: Flat) -> None:
     copies = [type(node).FromString(node.SerializeToString()) for node in kept]
     del flat.graph.node[:]
     flat.graph.node.extend(copies)
+
+
+def refuse_backward(flat: Flat, runtime: str) -> None:
+    """Refuses the nodes of gradients that outputs depend on.
+
+    Raises:
+        ConvertError: there is such a node.
+    """
+    for node in flat.graph.node:
+        if node.op in BACKWARD:
+            raise refusal(
+                node.op,
+                node.name,
+                f"it computes gradients, and {runtime} has no operator for them",
+                "convert a signature that computes none, or use to_plain",
+            )
 
 
 def fold_params(flat: Flat) -> None:

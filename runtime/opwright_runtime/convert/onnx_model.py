@@ -65,8 +65,9 @@ def convert(model: Any, path: Path, opset: int, request: Request) -> Report:
             fixed, request.signature, Path(folder, "nodes")
         )
         loaded = signatures.load(source.folder)
+        fixed_model = loaded if fixed == source.folder else signatures.load(fixed)
         shapes = {} if callable(model) else request.shapes
-        flat = signatures.flatten(signatures.load(fixed), request.signature, shapes)
+        flat = signatures.flatten(fixed_model, request.signature, shapes)
         signatures.refuse_bfloat16(flat, "onnxruntime")
         request.notify("replacing recurrent nodes")
         known, found, notes = prepare(flat)
@@ -112,6 +113,7 @@ def prepare(
     flat_graphs.inline(flat)
     signatures.unwire_identities(flat.graph)
     flat_graphs.prune(flat)
+    flat_graphs.refuse_backward(flat, "ONNX")
     flat_graphs.fold_params(flat)
     flat_graphs.prune(flat)
     known = label(flat)

@@ -101,10 +101,11 @@ def convert(model: Any, path: Path, form: Form, request: Request) -> Report:
             fixed, request.signature, Path(folder, "nodes")
         )
         loaded = signatures.load(source.folder)
+        fixed_model = loaded if fixed == source.folder else signatures.load(fixed)
         function = signatures.choose(loaded, request.signature)
         given = {} if callable(model) else request.shapes
         shapes = {**_with_batch(function, form.batch), **given}
-        flat = signatures.flatten(signatures.load(fixed), request.signature, shapes)
+        flat = signatures.flatten(fixed_model, request.signature, shapes)
         signatures.refuse_bfloat16(flat, "LiteRT")
         request.notify("replacing recurrent nodes")
         found, notes = prepare(flat, form)
@@ -154,6 +155,7 @@ def prepare(flat: Flat, form: Form) -> tuple[list[Found], tuple[str, ...]]:
     flat_graphs.inline(flat)
     signatures.unwire_identities(flat.graph)
     flat_graphs.prune(flat)
+    flat_graphs.refuse_backward(flat, "TFLite")
     flat_graphs.fold_params(flat)
     flat_graphs.prune(flat)
     replacer = _Replacer(form.fused, _read_cells(flat.graph))
