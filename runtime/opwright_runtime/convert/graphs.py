@@ -23,6 +23,9 @@ GraphDef: TypeAlias = Any
 NodeDef: TypeAlias = Any
 FunctionDef: TypeAlias = Any
 
+# TensorFlow infers the shapes of a function inside those of its caller. Its stack ends.
+_MAX_DEPTH = 200
+
 _UNREGISTERED = re.compile(r"Op type not registered '([^']+)'")
 
 
@@ -299,6 +302,50 @@ def require_ops(graph: GraphDef) -> None:
                     node=body.place(node.name),
                     op=node.op,
                 )
+
+
+def refuse_recursion(graph: GraphDef, what: str) -> None:
+    """Refuses functions that call themselves, for which TensorFlow has no stack.
+
+    Args:
+        graph: the graph with its function library.
+        what: the model, for the message.
+
+    Raises:
+        ConvertError: a function calls itself, also through others, or calls are nested
+            too deeply.
+    """
+    known = functions(graph)
+    below = {
+        name: [
+            one for node in function.node_def for one in callees(node) if one in known
+        ]
+        for name, function in known.items()
+    }
+    depths: dict[str, int] = {}
+    for root in known:
+        # Each entry is a function that is entered, and the calls that are left.
+        path = {root: iter(below[root])} if root not in depths else {}
+        while path:
+            name, left = next(reversed(path.items()))
+            inner = next(left, None)
+            if inner is None:
+                path.popitem()
+                calls = [depths[one] for one in below[name]]
+                depths[name] = 1 + max(calls, default=0)
+            elif inner in path:
+                raise ConvertError(
+                    f"{what} has a function that calls itself, {inner!r}; use a loop, "
+                    "and save the model again"
+                )
+            elif inner not in depths:
+                path[inner] = iter(below[inner])
+    deepest = max(depths.values(), default=0)
+    if deepest > _MAX_DEPTH:
+        raise ConvertError(
+            f"{what} has calls of functions in {deepest} levels, and at most "
+            f"{_MAX_DEPTH} are converted; call fewer functions from each other"
+        )
 
 
 def library_of(graph: GraphDef, name: str) -> Any:

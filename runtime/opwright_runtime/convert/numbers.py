@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -28,6 +29,8 @@ _LAYOUTS: tuple[Callable[[int, tuple[int, int, int]], tuple[int, ...]], ...] = (
 _INTEGERS = 2
 # Integers are up to these of the sizes of sequences and states, the largest one first.
 _PLACES = (0, 1, -1)
+# The most numbers of an input that are drawn.
+_LARGEST = 1 << 27
 # The tolerance for numbers of 16 bits.
 _NARROW = 2e-2
 
@@ -79,6 +82,7 @@ def _call(
                 "check=False (--no-check)"
             )
         shapes[name] = _sized(spec, layout(spec.shape.rank, _SIZES[number]))
+        _check_sizes(spec, shapes[name])
     # The number of steps is one of them.
     sizes = {
         size
@@ -99,6 +103,24 @@ def _sized(spec: tf.TensorSpec, sizes: Sequence[int]) -> list[int]:
         sizes[min(axis, len(sizes) - 1)] if size is None else size
         for axis, size in enumerate(spec.shape.as_list())
     ]
+
+
+def _check_sizes(spec: tf.TensorSpec, shape: Sequence[int]) -> None:
+    """Refuses an input of which no array is drawn.
+
+    Raises:
+        ConvertError: a size is negative, or the array is large.
+    """
+    if min(shape, default=0) < 0:
+        raise ConvertError(
+            f"input {spec.name!r} has the shape {spec.shape}, and sizes are at least "
+            "0; save the model again"
+        )
+    if math.prod(shape) > _LARGEST:
+        raise ConvertError(
+            f"input {spec.name!r} has the shape {spec.shape}, and at most {_LARGEST:,} "
+            "numbers are drawn; pass samples, or check=False (--no-check)"
+        )
 
 
 def _drawn(

@@ -55,6 +55,8 @@ def read(folder: Path) -> SavedModel:
         raise ConvertError(f"{folder} cannot be read: {error}") from error
     if not message.meta_graphs:
         raise ConvertError(f"{folder} has no graph; save the model again")
+    for meta in message.meta_graphs:
+        graphs.refuse_recursion(meta.graph_def, str(folder))
     return message
 
 

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import tensorflow as tf
+from google.protobuf import text_format
 from google.protobuf.message import DecodeError
 
-from opwright_runtime.convert import saved_models
+from opwright_runtime.convert import graphs, saved_models
 from opwright_runtime.convert.errors import ConvertError
 
 Model: TypeAlias = Any
@@ -375,6 +376,7 @@ def _save_graph(graph: _Graph, target: Path, tensors: Tensors) -> None:
             "the GraphDef has variables without values; freeze it first, or give the "
             ".meta file of its checkpoint"
         )
+    graphs.refuse_recursion(graph, "the GraphDef")
     with tf.Graph().as_default() as made:
         tf.graph_util.import_graph_def(graph, name="")
         with _session(made) as session:
@@ -382,13 +384,31 @@ def _save_graph(graph: _Graph, target: Path, tensors: Tensors) -> None:
 
 
 def _save_checkpoint(path: Path, target: Path, tensors: Tensors) -> None:
+    meta = _meta_graph(path)
+    graphs.refuse_recursion(meta.graph_def, str(path))
     with tf.Graph().as_default() as made:
-        saver = tf.compat.v1.train.import_meta_graph(str(path), clear_devices=True)
+        saver = tf.compat.v1.train.import_meta_graph(meta, clear_devices=True)
         if saver is None:
             raise ConvertError(f"{path} has no saver, so that nothing is restored")
         with _session(made) as session:
             saver.restore(session, str(path.with_suffix("")))
             _build(session, made, target, tensors)
+
+
+def _meta_graph(path: Path) -> _Graph:
+    """The MetaGraphDef of a file, which may be text."""
+    data, meta = path.read_bytes(), tf.compat.v1.MetaGraphDef()
+    try:
+        meta.ParseFromString(data)
+        return meta
+    except DecodeError:
+        pass
+    try:
+        return text_format.Parse(data.decode(), tf.compat.v1.MetaGraphDef())
+    except (UnicodeDecodeError, text_format.ParseError) as error:
+        raise ConvertError(
+            f"{path} is damaged, or no meta graph: {_short(error)}; save it again"
+        ) from error
 
 
 def _session(graph: _Graph) -> _Graph:
