@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import tensorflow as tf
 
 from opwright_runtime.convert import graphs
 from opwright_runtime.convert.errors import ConvertError, refusal
-from opwright_runtime.convert.graphs import Body, GraphDef, NodeDef, Shapes
+from opwright_runtime.convert.graphs import Body, FunctionDef, GraphDef, NodeDef, Shapes
 from opwright_runtime.convert.layers import BACKWARD, FORWARD, Shape
 
 CALLS: Final = ("PartitionedCall", "StatefulPartitionedCall")
@@ -201,6 +202,33 @@ def _rename(body: Body, names: dict[str, str]) -> None:
             body.function.ret[key] = names[name]
 
 
+@dataclass(frozen=True)
+class _Traced:
+    """What a function is traced for. Equal ones give the same FunctionDefs.
+
+    Attributes:
+        kind: the name of the function's code.
+        key: that of its `Replacement`.
+        signature: the TensorSpecs of its inputs.
+        function: the function.
+    """
+
+    kind: str
+    key: object
+    signature: tuple[tf.TensorSpec, ...]
+    function: Callable[..., Sequence[Any]] = field(compare=False)
+
+
+# A model is often converted several times, and tracing takes most of the time.
+@lru_cache(maxsize=64)
+def _traced(wanted: _Traced) -> tuple[FunctionDef, ...]:
+    """A function, and those that it calls."""
+    traced = tf.function(wanted.function, autograph=False).get_concrete_function(
+        *wanted.signature
+    )
+    return traced.function_def, *traced.graph.as_graph_def().library.function
+
+
 class _Library:
     """The functions that a graph gets."""
 
@@ -233,19 +261,17 @@ class _Library:
         node.CopyFrom(kept)
 
     def _add(self, made: Replacement) -> str:
-        traced = tf.function(made.function, autograph=False).get_concrete_function(
-            *made.signature
-        )
-        functions = traced.graph.as_graph_def().library.function
-        main = traced.function_def
+        function = made.function
+        kind = f"{function.__module__}.{function.__qualname__}"
+        main, *inner = _traced(_Traced(kind, made.key, (*made.signature,), function))
         names = {
             one.signature.name: graphs.unique_name(
                 f"__plain_{one.signature.name.strip('_')}", self._taken
             )
-            for one in [main, *functions]
+            for one in [main, *inner]
         }
         self._taken |= {*names.values()}
-        for one in [main, *functions]:
+        for one in [main, *inner]:
             copy = self._graph.library.function.add()
             copy.CopyFrom(one)
             copy.signature.name = names[one.signature.name]
