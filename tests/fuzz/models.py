@@ -8,6 +8,7 @@ is as it was, and nothing else is written. `--only SEED` shows one of them.
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import random
 import re
@@ -31,24 +32,30 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 import opwright
 from opwright.convert import ConvertError, to_onnx, to_plain, to_tflite
-from support.tiers import missing_packages
+from support.tiers import PACKAGES, missing_packages
 
 from .model_damage import damage
 
+_SAVED_MODEL = vars(saved_model_pb2)["SavedModel"]
 #: What is converted, and the class of the message in its file.
 SOURCES: dict[str, Any] = {
-    "cell": vars(saved_model_pb2)["SavedModel"],
-    "bodies": vars(saved_model_pb2)["SavedModel"],
-    "words": vars(saved_model_pb2)["SavedModel"],
+    "cell": _SAVED_MODEL,
+    "bodies": _SAVED_MODEL,
+    "branches": _SAVED_MODEL,
+    "words": _SAVED_MODEL,
     "frozen.pb": vars(graph_pb2)["GraphDef"],
 }
+#: How often each of them is drawn: those that take seconds less often.
+WEIGHTS = (2, 1, 1, 1, 2)
 CONVERSIONS: dict[str, Callable[..., Any]] = {
     "plain": to_plain,
     "onnx": to_onnx,
     "tflite": to_tflite,
 }
 #: A model may ask for a loop that does not end: seconds of work, and of waiting.
-WORK, WAITING = 60.0, 900.0
+WORK, WAITING = 30.0, 900.0
+#: How many models one process converts. The first ones of each kind take seconds.
+BATCH = 500
 
 
 @dataclass
@@ -77,12 +84,20 @@ def make_sources(folder: Path) -> None:
 
         drawn.Drawn(48).save(folder / "cell")
         models.save_bodies(folder / "bodies")
+        models.save_branches(folder / "branches")
         models.saved_on_a_gpu(folder / "words")
         models.write_frozen(folder / "frozen.pb")
         os._exit(0)
     except BaseException:
         traceback.print_exc()
         os._exit(1)
+
+
+def import_once(kinds: list[str]) -> None:
+    """Imports what conversions import when they begin, for all forked processes."""
+    names = ["keras", *(PACKAGES["convert"] if {*kinds} != {"plain"} else ())]
+    for name in names:
+        importlib.import_module(name)
 
 
 def attempt(seed: int, sources: Path, folder: Path, kinds: list[str]) -> str:
@@ -92,7 +107,7 @@ def attempt(seed: int, sources: Path, folder: Path, kinds: list[str]) -> str:
         Exception: the conversion does not keep what it promises.
     """
     rng = random.Random(seed)
-    name = rng.choice([*SOURCES])
+    (name,) = rng.choices([*SOURCES], WEIGHTS)
     work, temporary = folder / "work", folder / "temporary"
     for one in (work, temporary):
         one.mkdir()
@@ -107,7 +122,7 @@ def attempt(seed: int, sources: Path, folder: Path, kinds: list[str]) -> str:
     convert = CONVERSIONS[rng.choice(kinds)]
     outcome = "converted"
     try:
-        check = rng.random() < 0.6
+        check = rng.random() < 0.4
         convert(source, target, check=check, overwrite=True, **options(convert, rng))
     except ConvertError as error:
         outcome = f"refused {' '.join(str(error).split())}"
@@ -185,7 +200,8 @@ class Run:
 
     def all(self, seeds: range) -> Tally:
         while seeds and time.monotonic() < self.end:
-            seeds = seeds[self.some(seeds[:200]) :]
+            seeds = seeds[self.some(seeds[:BATCH]) :]
+            print(f"{len(seeds)} models are left", flush=True)
         return self.tally
 
     def some(self, seeds: range) -> int:
@@ -243,14 +259,18 @@ class Run:
         outcome, _, reason = said.partition(" ")
         self.tally.outcomes[outcome if outcome in OUTCOMES else "wrong"] += 1
         if outcome not in OUTCOMES:
-            self.tally.wrong[seed] = said
+            self._wrong(seed, said)
         elif reason:
             self.tally.reasons[re.sub(r"'[^']*'|\S*/\S*|\d+", "#", reason)[:70]] += 1
 
     def _died(self, seed: int, number: int, log: Path) -> None:
         self.tally.outcomes["died"] += 1
         words = log.read_text(errors="replace")[-600:]
-        self.tally.wrong[seed] = f"{signal.Signals(number).name}: {words}"
+        self._wrong(seed, f"{signal.Signals(number).name}: {words}")
+
+    def _wrong(self, seed: int, words: str) -> None:
+        self.tally.wrong[seed] = words
+        print(f"seed {seed}: {words[-1500:]}", flush=True)
 
 
 #: What may become of a damaged model.
@@ -269,6 +289,7 @@ def main(arguments: list[str] | None = None) -> int:
     # Three of five are plain, or all where the packages of the others are missing.
     every = ["plain", "plain", *CONVERSIONS]
     kinds = options.kinds or (["plain"] if missing_packages("convert") else every)
+    import_once(kinds)
     with tempfile.TemporaryDirectory(prefix="fuzz-sources-") as name:
         sources = Path(name)
         make_sources(sources)
@@ -279,8 +300,6 @@ def main(arguments: list[str] | None = None) -> int:
             return 0
         seeds = range(options.seed, options.seed + options.models)
         tally = Run(sources, kinds, options.seconds).all(seeds)
-    for seed, words in sorted(tally.wrong.items()):
-        print(f"seed {seed}: {words[-1500:]}")
     for reason, count in tally.reasons.most_common(25):
         print(f"{count:6} {reason}")
     print(", ".join(f"{count} {name}" for name, count in tally.outcomes.items()))

@@ -125,6 +125,22 @@ def save_bodies(folder: Path) -> None:
     tf.saved_model.save(module, str(folder), signatures=module.serve)
 
 
+def save_branches(folder: Path) -> None:
+    """Saves a model with nodes in branches and in nested functions."""
+    module: Any = tf.Module()
+    module.params = tf.Variable(tf.random.stateless_normal([84], [1, 2]))
+
+    def serve(x: Any) -> Any:
+        return {
+            "y": in_branch(x, module.params),
+            "z": in_nested_functions(x, module.params),
+        }
+
+    spec = tf.TensorSpec([None, None, 2], name="x")
+    module.serve = tf.function(serve, input_signature=[spec], autograph=False)
+    tf.saved_model.save(module, str(folder), signatures=module.serve)
+
+
 def write_frozen(file: Path) -> Any:
     """Writes a graph of TensorFlow 1, with its node on a GPU; returns the graph."""
     with tf.Graph().as_default() as graph, tf.device("/device:GPU:0"):
