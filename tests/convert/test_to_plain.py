@@ -335,8 +335,9 @@ def test_to_plain_of_a_frozen_graph_writes_a_graph(
 
 
 @pytest.mark.rotating
+@pytest.mark.parametrize("as_text", [False, True])
 def test_to_plain_of_a_checkpoint_and_meta_graph_reads_its_variables(
-    tmp_path: Path,
+    as_text: bool, tmp_path: Path
 ) -> None:
     with tf.Graph().as_default() as graph:
         x = tf.compat.v1.placeholder(tf.float32, [None, None, INPUTS], "x")
@@ -348,6 +349,8 @@ def test_to_plain_of_a_checkpoint_and_meta_graph_reads_its_variables(
             session.run(tf.compat.v1.global_variables_initializer())
             saver.save(session, str(tmp_path / "old"))
             wanted = session.run("y:0", {"x:0": X})
+            if as_text:
+                saver.export_meta_graph(str(tmp_path / "old.meta"), as_text=True)
     to_plain(tmp_path / "old.meta", tmp_path / "plain", outputs=["y"])
     loaded = tf.saved_model.load(str(tmp_path / "plain"))
     (found,) = loaded.signatures["serving_default"](x=tf.constant(X)).values()
