@@ -172,6 +172,24 @@ def test_to_plain_a_file_that_is_no_meta_graph_is_refused(tmp_path: Path) -> Non
     assert [one.name for one in tmp_path.iterdir()] == ["model.meta"]
 
 
+def test_to_plain_damaged_lists_of_signatures_are_refused(tmp_path: Path) -> None:
+    saved_small(tmp_path / "source")
+    damaged = message(tmp_path / "source")
+    objects = damaged.meta_graphs[0].object_graph_def
+    for one in objects.nodes:
+        if one.user_object.identifier == "signature_map":
+            one.user_object.identifier = "x"
+    (tmp_path / "source" / "saved_model.pb").write_bytes(damaged.SerializeToString())
+    with pytest.raises(ConvertError, match="no list of signatures, or a damaged one"):
+        to_plain(tmp_path / "source", tmp_path / "target")
+    for one in objects.nodes[0].children:
+        one.local_name = "other"
+    (tmp_path / "source" / "saved_model.pb").write_bytes(damaged.SerializeToString())
+    with pytest.raises(ConvertError, match="no list of signatures, or a damaged one"):
+        to_plain(tmp_path / "source", tmp_path / "target")
+    assert [one.name for one in tmp_path.iterdir()] == ["source"]
+
+
 @pytest.mark.parametrize(
     ("size", "words"),
     [

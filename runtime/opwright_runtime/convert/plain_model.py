@@ -101,7 +101,7 @@ def _checked(
     tried = signatures.load(source.folder)
     before, after = signatures.load(source.folder), signatures.load(written)
     found: dict[str, Comparison] = {}
-    names: Mapping[str, Any] = dict(before.signatures)
+    names = signatures.named(before)
     for name in sorted(names):
         if request.signature not in (None, name):
             continue

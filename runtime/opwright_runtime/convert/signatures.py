@@ -35,9 +35,29 @@ def load(folder: Path) -> Any:
         ) from error
 
 
+def named(loaded: Any) -> dict[str, Any]:
+    """The signatures of a loaded model by name.
+
+    Raises:
+        ConvertError: the model has none, or other objects in their place.
+    """
+    found = getattr(loaded, "signatures", None)
+    if not isinstance(found, Mapping):
+        raise ConvertError(
+            "the model has no list of signatures, or a damaged one; save the model "
+            "again"
+        )
+    for name, one in found.items():
+        if not hasattr(one, "structured_input_signature"):
+            raise ConvertError(
+                f"signature {name!r} of the model is no function; save the model again"
+            )
+    return dict(found)
+
+
 def choose(loaded: Any, name: str | None) -> Any:
     """The signature of this name; by default "serving_default", or the only one."""
-    known = dict(loaded.signatures)
+    known = named(loaded)
     if name is None:
         name = "serving_default" if "serving_default" in known else None
         if name is None and len(known) == 1:
