@@ -167,7 +167,9 @@ def test_to_plain_a_damaged_graph_file_is_refused(seed: int, tmp_path: Path) -> 
 def test_to_plain_a_file_that_is_no_meta_graph_is_refused(tmp_path: Path) -> None:
     for data in (b"\xff\xff", b"no graph"):
         (tmp_path / "model.meta").write_bytes(data)
-        with pytest.raises(ConvertError, match="is damaged, or no meta graph: .*again"):
+        with pytest.raises(
+            ConvertError, match=r"is damaged, or no meta graph: .*again"
+        ):
             to_plain(tmp_path / "model.meta", tmp_path / "plain")
     assert [one.name for one in tmp_path.iterdir()] == ["model.meta"]
 
