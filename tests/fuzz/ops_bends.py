@@ -315,7 +315,7 @@ def huge(array: np.ndarray, drawing: random.Random) -> np.ndarray:
 
 
 def _zeros(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    return np.empty(shape, dtype)
+    return np.full(shape, b"" if dtype.kind == "O" else 0, dtype)
 
 
 def deep(array: np.ndarray, drawing: random.Random) -> np.ndarray:

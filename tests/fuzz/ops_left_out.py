@@ -11,6 +11,7 @@ LEFT_OUT = {
         r"\w*Queue(Dequeue|Enqueue)\w*",
         r"(Ordered)?Map(Peek|Stage|Unstage|UnstageNoKey)",
         "Stage|StagePeek|Unstage",
+        r"ReaderRead\w*",
         r"\w*Accumulator(Take|TakeGradient)",
         "Batch|BatchFunction|Unbatch|UnbatchGrad",
         "MutexLock|ConsumeMutexLock",
@@ -18,7 +19,10 @@ LEFT_OUT = {
         r"Collective\w*|Nccl\w*",
     ),
     "runs for as long as its arguments say": ("For|While|StatelessWhile|RiscWhile",),
-    "needs a network": (r"Rpc\w*|DeleteRpcFutureResource", r"\w*DataService\w*"),
+    "needs a network": (
+        r"Rpc\w*|DeleteRpcFutureResource",
+        r"\w*DataService\w*|RegisterDataset\w*",
+    ),
     "needs a TPU, or a compiler": (
         r"\w*TPU\w*",
         r"Xla(?!SplitND|ConcatND)\w*",

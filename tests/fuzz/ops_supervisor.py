@@ -24,7 +24,7 @@ SECONDS = {"0": 10.0, "1": 13.0}
 # Resident memory of a process, in bytes.
 MEMORY = 3 << 30
 # What a result may take of it. opwright refuses a larger one.
-RESULT = 2 << 30
+RESULT = 1 << 30
 # Seconds between looks at a process.
 PERIOD = 0.03
 # Seconds without a look, after which both processes were stopped.

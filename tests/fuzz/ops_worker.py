@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import time
 from collections.abc import Iterator, Mapping
@@ -48,6 +49,9 @@ REPEATED = 3
 # Of so many calls that TensorFlow refuses, opwright explains one. Its text takes as
 # long as several calls, and `fuzz.diagnosis` judges it.
 EXPLAINED = 8
+
+# What opwright says of an attr that TensorFlow would truncate.
+TRUNCATED = re.compile("must be an int of 32 bits")
 
 
 class Explainer:
@@ -167,9 +171,14 @@ def is_own(error: Exception | None) -> bool:
     """Whether opwright refuses a call, and TensorFlow did not.
 
     A result beyond the limit of memory is refused, whether TensorFlow has room or not.
+    So is an integer that TensorFlow would truncate. The text of an error of
+    TensorFlow's that is no UTF-8 is an error of Python's.
     """
-    return isinstance(error, errors.OpError) and not isinstance(
-        error, (tf.errors.OpError, errors.OpMemoryError)
+    return (
+        isinstance(error, errors.OpError)
+        and not isinstance(error, (tf.errors.OpError, errors.OpMemoryError))
+        and not isinstance(error.__cause__, UnicodeDecodeError)
+        and not TRUNCATED.search(str(error))
     )
 
 

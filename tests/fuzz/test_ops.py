@@ -13,20 +13,20 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from opwright import OpError
+from opwright import OpError, raw_ops
 from opwright_runtime._internals import core
 from support.equivalence.registry import ops_with_cpu_kernel
 
 from .bends import info_of
 from .ops import CALLS, Run, main, parse, run
-from .ops_bends import Bend, applied, apply, draw
+from .ops_bends import Bend, applied, apply, draw, empty
 from .ops_calls import Example, Opaque, TensorValue, tensors
 from .ops_findings import Corpus, Found, lines, signature, summary
 from .ops_left_out import LEFT_OUT, why_left_out
 from .ops_state import State
 from .ops_supervisor import LimitedWorker
 from .ops_text import call_text, tensor_text
-from .ops_worker import EXPLAINED, Explainer
+from .ops_worker import EXPLAINED, Explainer, is_own
 
 ONE = ["--jobs", "1", "--onednn", "off", "--side", "raw"]
 
@@ -76,6 +76,28 @@ def test_explainer_explains_few_refusals_of_tensorflow_and_all_of_python() -> No
         assert isinstance(found, OpError) is explained
         assert isinstance(found, (OpError, tf.errors.OpError))
         assert isinstance(explainer(TypeError("odd"), *call_of_abs), OpError)
+
+
+@pytest.mark.parametrize(
+    ("call", "own"),
+    [
+        (lambda: raw_ops.Add(x=["a"], y=[1]), True),
+        # TensorFlow refuses it, with a text that is no UTF-8.
+        (lambda: raw_ops.StringToNumber(string_tensor=[b"\xff"]), False),
+        # TensorFlow would truncate it to 0.
+        (
+            lambda: raw_ops.DatasetToGraphV2(
+                input_dataset=tf.data.Dataset.range(1)._variant_tensor,
+                external_state_policy=2**32,
+            ),
+            False,
+        ),
+    ],
+)
+def test_is_own_leaves_out_what_tensorflow_does_not_take(call: Any, own: bool) -> None:
+    with pytest.raises(OpError) as raised:
+        call()
+    assert is_own(raised.value) is own
 
 
 def seed_with(op: str, place: str, kind: str, wanted: str) -> Bend:
@@ -181,6 +203,14 @@ def test_draw_is_the_same_for_a_seed() -> None:
     first = [draw(info, bases, 3, number)[0] for number in range(50)]
     assert first == [draw(info, bases, 3, number)[0] for number in range(50)]
     assert first != [draw(info, bases, 4, number)[0] for number in range(50)]
+
+
+@pytest.mark.parametrize("given", [np.array(b"a", object), np.float32(7)])
+def test_empty_of_a_scalar_has_an_element_of_the_dtype(given: Any) -> None:
+    for seed in range(20):
+        made = empty(np.asarray(given), random.Random(seed))
+        assert not any(made.reshape(-1).tolist())
+        assert all(isinstance(one, type(given[()])) for one in made.reshape(-1))
 
 
 def test_draw_bends_every_argument_in_every_way() -> None:
