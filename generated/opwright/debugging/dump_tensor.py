@@ -55,7 +55,8 @@ class DumpTensor(Op):
     tensorflow.TensorProto, which ParseTensor reads. A file "quant_unit.pb" in the same
     folder names the op whose tensor is dumped. Both files, and the folder, are made
     anew along with the kernel, even if the op is not enabled; the records are sure to
-    be there once the program has ended.
+    be there once the program has ended. A folder or file that cannot be written ends
+    the process.
 
     The debugger for quantized models puts it into a saved model and compares what two
     of them dump. SaveV2 stores tensors.
@@ -97,7 +98,8 @@ class DumpTensor(Op):
         tensorflow.TensorProto, which ParseTensor reads. A file "quant_unit.pb" in the
         same folder names the op whose tensor is dumped. Both files, and the folder, are
         made anew along with the kernel, even if the op is not enabled; the records are
-        sure to be there once the program has ended.
+        sure to be there once the program has ended. A folder or file that cannot be
+        written ends the process.
 
         The debugger for quantized models puts it into a saved model and compares what
         two of them dump. SaveV2 stores tensors.
@@ -181,7 +183,8 @@ def dump_tensor(
     tensorflow.TensorProto, which ParseTensor reads. A file "quant_unit.pb" in the same
     folder names the op whose tensor is dumped. Both files, and the folder, are made
     anew along with the kernel, even if the op is not enabled; the records are sure to
-    be there once the program has ended.
+    be there once the program has ended. A folder or file that cannot be written ends
+    the process.
 
     The debugger for quantized models puts it into a saved model and compares what two
     of them dump. SaveV2 stores tensors.

@@ -16,9 +16,11 @@ from opwright_runtime.gencode import (
     TUint8,
     TensorOp,
     as_bool,
+    contents_of,
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -76,6 +78,11 @@ class DecodeAndCropJpeg(TensorOp[TUint8]):
     """
 
     OP_NAME = "DecodeAndCropJpeg"
+    REQUIRES = (
+        "elements(crop_window) == 4",
+        "contents(crop_window)[0] + contents(crop_window)[2] < 2**31",
+        "contents(crop_window)[1] + contents(crop_window)[3] < 2**31",
+    )
     SHAPES = {
         "contents": "()",
         "crop_window": "(4,)",
@@ -205,7 +212,10 @@ class DecodeAndCropJpeg(TensorOp[TUint8]):
                 the window.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(crop_window) == 4`,
+                `contents(crop_window)[0] + contents(crop_window)[2] < 2**31`,
+                `contents(crop_window)[1] + contents(crop_window)[3] < 2**31`.
 
         Example:
             >>> pixels = np.arange(64, dtype=np.uint8).repeat(64).reshape(64, 64, 1)
@@ -229,6 +239,7 @@ class DecodeAndCropJpeg(TensorOp[TUint8]):
                     and -2147483648 <= crop_window <= 2147483647
                     or fits(TInt32, crop_window)
                 )
+                and _holds(crop_window)
             ):
                 op.image = execute(
                     context[CURRENT],
@@ -269,6 +280,20 @@ class DecodeAndCropJpeg(TensorOp[TUint8]):
 
 DEFAULTS = DecodeAndCropJpeg.Options()
 MERGE = DecodeAndCropJpeg.Options.merge
+
+
+def _holds(crop_window: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(crop_window) == 4
+            and (_contents_of_crop_window := contents_of(crop_window))[0]
+            + _contents_of_crop_window[2]
+            < 2147483648
+            and _contents_of_crop_window[1] + _contents_of_crop_window[3] < 2147483648
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -320,7 +345,10 @@ def decode_and_crop_jpeg(
             window.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(crop_window) == 4`,
+            `contents(crop_window)[0] + contents(crop_window)[2] < 2**31`,
+            `contents(crop_window)[1] + contents(crop_window)[3] < 2**31`.
 
     Example:
         >>> pixels = np.arange(64, dtype=np.uint8).repeat(64).reshape(64, 64, 1)
@@ -343,6 +371,7 @@ def decode_and_crop_jpeg(
                 and -2147483648 <= crop_window <= 2147483647
                 or fits(TInt32, crop_window)
             )
+            and _holds(crop_window)
         ):
             _result = execute(
                 context[CURRENT],

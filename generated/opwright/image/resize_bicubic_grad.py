@@ -18,9 +18,13 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
+    has_room,
     new,
+    product_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -74,6 +78,10 @@ class ResizeBicubicGrad(TensorOp[T]):
     """
 
     OP_NAME = "ResizeBicubicGrad"
+    REQUIRES = (
+        "elements(grads) > 0 or prod(shape(grads)[:3]) <= 2**31",
+        'memory("int64", 7, shape(grads)[2])',
+    )
     SHAPES = {
         "grads": "(b, new_h, new_w, c)",
         "original_image": "(b, h, w, c)",
@@ -160,7 +168,9 @@ class ResizeBicubicGrad(TensorOp[T]):
             output: `T`, `b h w c`. Derivatives by each element of the originals.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(grads) > 0 or prod(shape(grads)[:3]) <= 2**31`,
+                `memory("int64", 7, shape(grads)[2])`.
 
         Example:
             >>> grads = np.ones((1, 1, 4, 1), np.float32)
@@ -175,7 +185,7 @@ class ResizeBicubicGrad(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(grads):
                 op.output = execute(
                     context[CURRENT],
                     "ResizeBicubicGrad",
@@ -203,6 +213,16 @@ class ResizeBicubicGrad(TensorOp[T]):
 
 DEFAULTS = ResizeBicubicGrad.Options()
 MERGE = ResizeBicubicGrad.Options.merge
+
+
+def _holds(grads: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(grads) > 0 or product_of(sizes_of(grads)[:3]) <= 2147483648
+        ) and has_room("int64", 7, (_sizes_of_grads := sizes_of(grads))[2])
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -244,7 +264,9 @@ def resize_bicubic_grad(
         output: `T`, `b h w c`. Derivatives by each element of the originals.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(grads) > 0 or prod(shape(grads)[:3]) <= 2**31`,
+            `memory("int64", 7, shape(grads)[2])`.
 
     Example:
         >>> grads = np.ones((1, 1, 4, 1), np.float32)
@@ -258,7 +280,7 @@ def resize_bicubic_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(grads):
             _result = execute(
                 context[CURRENT],
                 "ResizeBicubicGrad",

@@ -18,9 +18,12 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    product_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -73,6 +76,7 @@ class ResizeBilinearGrad(TensorOp[T]):
     """
 
     OP_NAME = "ResizeBilinearGrad"
+    REQUIRES = ("elements(grads) > 0 or prod(shape(grads)[:3]) <= 2**31",)
     SHAPES = {
         "grads": "(b, new_h, new_w, c)",
         "original_image": "(b, h, w, c)",
@@ -158,7 +162,8 @@ class ResizeBilinearGrad(TensorOp[T]):
             output: `T`, `b h w c`. Derivatives by each element of the originals.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(grads) > 0 or prod(shape(grads)[:3]) <= 2**31`.
 
         Example:
             >>> grads = np.ones((1, 1, 4, 1), np.float32)
@@ -172,7 +177,7 @@ class ResizeBilinearGrad(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(grads):
                 op.output = execute(
                     context[CURRENT],
                     "ResizeBilinearGrad",
@@ -200,6 +205,14 @@ class ResizeBilinearGrad(TensorOp[T]):
 
 DEFAULTS = ResizeBilinearGrad.Options()
 MERGE = ResizeBilinearGrad.Options.merge
+
+
+def _holds(grads: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(grads) > 0 or product_of(sizes_of(grads)[:3]) <= 2147483648
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -241,7 +254,8 @@ def resize_bilinear_grad(
         output: `T`, `b h w c`. Derivatives by each element of the originals.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(grads) > 0 or prod(shape(grads)[:3]) <= 2**31`.
 
     Example:
         >>> grads = np.ones((1, 1, 4, 1), np.float32)
@@ -254,7 +268,7 @@ def resize_bilinear_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(grads):
             _result = execute(
                 context[CURRENT],
                 "ResizeBilinearGrad",

@@ -13,9 +13,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    product_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -60,6 +63,7 @@ class MatrixDiag(TensorOp[T]):
     """
 
     OP_NAME = "MatrixDiag"
+    REQUIRES = ("elements(diagonal) > 0 or prod(shape(diagonal)[:-1]) <= 2**33",)
     SHAPES = {
         "diagonal": "(*batch, n)",
         "output": "(*batch, n, n)",
@@ -101,7 +105,8 @@ class MatrixDiag(TensorOp[T]):
             output: `T`, `*batch n n`. The matrices.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(diagonal) > 0
+                or prod(shape(diagonal)[:-1]) <= 2**33`.
 
         Example:
             >>> matrix_diag([[1, 2], [3, 4]]).numpy().tolist()
@@ -112,12 +117,23 @@ class MatrixDiag(TensorOp[T]):
         op: MatrixDiag[U] = new(MatrixDiag)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(diagonal):
                 op.output = execute(context[CURRENT], "MatrixDiag", None, diagonal)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (diagonal,), {}, fast_path_error)
+
+
+def _holds(diagonal: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(diagonal) > 0
+            or product_of(sizes_of(diagonal)[:-1]) <= 8589934592
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -152,7 +168,8 @@ def matrix_diag(
         output: `T`, `*batch n n`. The matrices.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(diagonal) > 0 or
+            prod(shape(diagonal)[:-1]) <= 2**33`.
 
     Example:
         >>> matrix_diag([[1, 2], [3, 4]]).numpy().tolist()
@@ -163,7 +180,7 @@ def matrix_diag(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(diagonal):
             _result = execute(context[CURRENT], "MatrixDiag", name, diagonal)
             return _result
     except Exception as error:

@@ -13,9 +13,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    product_of,
     rank_of,
     sizes_of,
 )
@@ -59,7 +61,10 @@ class MatrixDiagPart(TensorOp[T]):
     """
 
     OP_NAME = "MatrixDiagPart"
-    REQUIRES = ("rank(input) < 2 or max(shape(input)[-1], shape(input)[-2]) < 2**31",)
+    REQUIRES = (
+        "rank(input) < 2 or max(shape(input)[-1], shape(input)[-2]) < 2**31",
+        "elements(input) > 0 or prod(shape(input)[:-2]) <= 2**33",
+    )
     SHAPES = {
         "input": "(*batch, m, n)",
         "diagonal": "(*batch, min(m, n))",
@@ -99,7 +104,8 @@ class MatrixDiagPart(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `rank(input) < 2 or
-                max(shape(input)[-1], shape(input)[-2]) < 2**31`.
+                max(shape(input)[-1], shape(input)[-2]) < 2**31`,
+                `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**33`.
 
         Example:
             >>> matrix_diag_part([[1, 2, 3], [4, 5, 6]]).numpy()
@@ -124,7 +130,7 @@ def _holds(input: object) -> bool:
         return (
             rank_of(input) < 2
             or max(sizes_of(input)[-1], sizes_of(input)[-2]) < 2147483648
-        )
+        ) and (elements_of(input) > 0 or product_of(sizes_of(input)[:-2]) <= 8589934592)
     except Exception:
         return False
 
@@ -156,7 +162,8 @@ def matrix_diag_part(
 
     Raises:
         OpError: the op refuses an argument. The call needs `rank(input) < 2 or
-            max(shape(input)[-1], shape(input)[-2]) < 2**31`.
+            max(shape(input)[-1], shape(input)[-2]) < 2**31`,
+            `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**33`.
 
     Example:
         >>> matrix_diag_part([[1, 2, 3], [4, 5, 6]]).numpy()

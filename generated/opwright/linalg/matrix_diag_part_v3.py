@@ -17,11 +17,13 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
     fits,
     graphs,
     new,
+    product_of,
     rank_of,
     sizes_of,
 )
@@ -89,7 +91,10 @@ class MatrixDiagPartV3(TensorOp[T]):
     """
 
     OP_NAME = "MatrixDiagPartV3"
-    REQUIRES = ("rank(input) < 2 or max(shape(input)[-1], shape(input)[-2]) < 2**31",)
+    REQUIRES = (
+        "rank(input) < 2 or max(shape(input)[-1], shape(input)[-2]) < 2**31",
+        "elements(input) > 0 or prod(shape(input)[:-2]) <= 2**33",
+    )
     SHAPES = {
         "input": "(*batch, m, n)",
         "k": "either((), (1,), (2,))",
@@ -180,7 +185,8 @@ class MatrixDiagPartV3(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `rank(input) < 2 or
-                max(shape(input)[-1], shape(input)[-2]) < 2**31`.
+                max(shape(input)[-1], shape(input)[-2]) < 2**31`,
+                `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**33`.
 
         Example:
             >>> matrix = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
@@ -240,7 +246,7 @@ def _holds(input: object) -> bool:
         return (
             rank_of(input) < 2
             or max(sizes_of(input)[-1], sizes_of(input)[-2]) < 2147483648
-        )
+        ) and (elements_of(input) > 0 or product_of(sizes_of(input)[:-2]) <= 8589934592)
     except Exception:
         return False
 
@@ -294,7 +300,8 @@ def matrix_diag_part_v3(
 
     Raises:
         OpError: the op refuses an argument. The call needs `rank(input) < 2 or
-            max(shape(input)[-1], shape(input)[-2]) < 2**31`.
+            max(shape(input)[-1], shape(input)[-2]) < 2**31`,
+            `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**33`.
 
     Example:
         >>> matrix = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]

@@ -23,6 +23,7 @@ from opwright_runtime.gencode import (
     graphs,
     has_room,
     new,
+    product_of,
     rank_of,
     sizes_of,
     some_dtype_of,
@@ -92,6 +93,7 @@ class MatrixDiagV2(TensorOp[T]):
         "elements(num_rows, num_cols) == 1",
         "rank(diagonal) >= 2 or elements(k) < 2 or contents(k)[0] == contents(k)[1]",
         "memory(T, shape(diagonal)[:-1], value(num_rows), value(num_cols))",
+        "elements(diagonal) > 0 or prod(shape(diagonal)[:-1]) <= 2**33",
     )
     SHAPES = {
         "diagonal": "(*d, n)",
@@ -157,7 +159,8 @@ class MatrixDiagV2(TensorOp[T]):
             OpError: the op refuses an argument. The call needs
                 `elements(num_rows, num_cols) == 1`, `rank(diagonal) >= 2 or elements(k)
                 < 2 or contents(k)[0] == contents(k)[1]`, `memory(T,
-                shape(diagonal)[:-1], value(num_rows), value(num_cols))`.
+                shape(diagonal)[:-1], value(num_rows), value(num_cols))`,
+                `elements(diagonal) > 0 or prod(shape(diagonal)[:-1]) <= 2**33`.
 
         Example:
             >>> above_and_main = [[4, 5, 0], [1, 2, 3]]
@@ -235,9 +238,13 @@ def _holds(
             )
             and has_room(
                 some_dtype_of(diagonal, padding_value),
-                sizes_of(diagonal)[:-1],
+                (_sizes_of_diagonal := sizes_of(diagonal))[:-1],
                 value_of(num_rows),
                 value_of(num_cols),
+            )
+            and (
+                elements_of(diagonal) > 0
+                or product_of(_sizes_of_diagonal[:-1]) <= 8589934592
             )
         )
     except Exception:
@@ -292,7 +299,8 @@ def matrix_diag_v2(
         OpError: the op refuses an argument. The call needs
             `elements(num_rows, num_cols) == 1`, `rank(diagonal) >= 2 or elements(k) < 2
             or contents(k)[0] == contents(k)[1]`, `memory(T, shape(diagonal)[:-1],
-            value(num_rows), value(num_cols))`.
+            value(num_rows), value(num_cols))`, `elements(diagonal) > 0 or
+            prod(shape(diagonal)[:-1]) <= 2**33`.
 
     Example:
         >>> above_and_main = [[4, 5, 0], [1, 2, 3]]

@@ -18,8 +18,10 @@ from opwright_runtime.gencode import (
     elements_of,
     execute,
     graphs,
+    has_room,
     most_of,
     new,
+    rank_of,
     sizes_of,
 )
 from typing_extensions import Never, TypeVar
@@ -81,7 +83,10 @@ class LRN(TensorOp[T]):
     """
 
     OP_NAME = "LRN"
-    REQUIRES = ("elements(input) > 0 or most(shape(input)) < 2**31",)
+    REQUIRES = (
+        "elements(input) > 0 or most(shape(input)) < 2**31",
+        'rank(input) != 4 or shape(input)[3] <= 384 or memory("float32", shape(input)[3] + 2 * depth_radius)',
+    )
     SHAPES = {
         "input": "(n, h, w, c)",
         "output": "(n, h, w, c)",
@@ -174,7 +179,9 @@ class LRN(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(input) > 0 or most(shape(input)) < 2**31`.
+                `elements(input) > 0 or most(shape(input)) < 2**31`, `rank(input) != 4
+                or shape(input)[3] <= 384 or memory("float32", shape(input)[3] + 2 *
+                depth_radius)`.
 
         Example:
             >>> x = np.float32([1, 2, 3]).reshape(1, 1, 1, 3)
@@ -187,7 +194,7 @@ class LRN(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(input):
+            if scope.eager and not graphs.stack and _holds(input, opts.depth_radius):
                 op.output = execute(
                     context[CURRENT],
                     "LRN",
@@ -222,10 +229,14 @@ DEFAULTS = LRN.Options()
 MERGE = LRN.Options.merge
 
 
-def _holds(input: object) -> bool:
+def _holds(input: object, depth_radius: int) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(input) > 0 or most_of(sizes_of(input)) < 2147483648
+        return (elements_of(input) > 0 or most_of(sizes_of(input)) < 2147483648) and (
+            rank_of(input) != 4
+            or sizes_of(input)[3] <= 384
+            or has_room("float32", sizes_of(input)[3] + 2 * depth_radius)
+        )
     except Exception:
         return False
 
@@ -274,7 +285,9 @@ def lrn(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(input) > 0 or most(shape(input)) < 2**31`.
+            `elements(input) > 0 or most(shape(input)) < 2**31`, `rank(input) != 4 or
+            shape(input)[3] <= 384 or memory("float32", shape(input)[3] + 2 *
+            depth_radius)`.
 
     Example:
         >>> x = np.float32([1, 2, 3]).reshape(1, 1, 1, 3)
@@ -286,7 +299,7 @@ def lrn(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(input):
+        if context[EAGER] and not graphs.stack and _holds(input, depth_radius):
             _result = execute(
                 context[CURRENT],
                 "LRN",

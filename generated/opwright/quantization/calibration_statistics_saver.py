@@ -53,7 +53,8 @@ class CalibrationStatisticsSaver(Op):
 
     Each call adds the statistics of a sample to those before, for each id. When the
     kernel is destroyed, with its session or graph, it writes them to
-    `output_file_path`, a serialized protocol buffer that the quantizer reads.
+    `output_file_path`, a serialized protocol buffer that the quantizer reads. A file
+    that cannot be written ends the process.
 
     The inputs come in threes, for each id the least element, the largest one and the
     histogram. Numbers of inputs or of methods that do not go with those of the ids are
@@ -95,7 +96,8 @@ class CalibrationStatisticsSaver(Op):
 
         Each call adds the statistics of a sample to those before, for each id. When the
         kernel is destroyed, with its session or graph, it writes them to
-        `output_file_path`, a serialized protocol buffer that the quantizer reads.
+        `output_file_path`, a serialized protocol buffer that the quantizer reads. A
+        file that cannot be written ends the process.
 
         The inputs come in threes, for each id the least element, the largest one and
         the histogram. Numbers of inputs or of methods that do not go with those of the
@@ -183,7 +185,8 @@ def calibration_statistics_saver(
 
     Each call adds the statistics of a sample to those before, for each id. When the
     kernel is destroyed, with its session or graph, it writes them to
-    `output_file_path`, a serialized protocol buffer that the quantizer reads.
+    `output_file_path`, a serialized protocol buffer that the quantizer reads. A file
+    that cannot be written ends the process.
 
     The inputs come in threes, for each id the least element, the largest one and the
     histogram. Numbers of inputs or of methods that do not go with those of the ids are

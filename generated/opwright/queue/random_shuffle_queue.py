@@ -22,6 +22,7 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import Never
@@ -86,6 +87,7 @@ class RandomShuffleQueue(TensorOp[TString]):
     """
 
     OP_NAME = "RandomShuffleQueue"
+    REQUIRES = ('memory("complex128", 2, min_after_dequeue)',)
     SHAPES = {
         "handle": "(2,)",
     }
@@ -232,7 +234,8 @@ class RandomShuffleQueue(TensorOp[TString]):
                 and its own.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory("complex128", 2, min_after_dequeue)`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -248,7 +251,7 @@ class RandomShuffleQueue(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(opts.min_after_dequeue):
                 op.handle = execute(
                     context[CURRENT],
                     "RandomShuffleQueue",
@@ -292,6 +295,14 @@ class RandomShuffleQueue(TensorOp[TString]):
 
 DEFAULTS = RandomShuffleQueue.Options()
 MERGE = RandomShuffleQueue.Options.merge
+
+
+def _holds(min_after_dequeue: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room("complex128", 2, min_after_dequeue)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -352,7 +363,8 @@ def random_shuffle_queue(
             its own.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory("complex128", 2, min_after_dequeue)`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -367,7 +379,7 @@ def random_shuffle_queue(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(min_after_dequeue):
             _result = execute(
                 context[CURRENT],
                 "RandomShuffleQueue",

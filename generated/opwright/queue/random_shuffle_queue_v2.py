@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import Never
@@ -84,6 +85,7 @@ class RandomShuffleQueueV2(TensorOp[TResource]):
     """
 
     OP_NAME = "RandomShuffleQueueV2"
+    REQUIRES = ('memory("complex128", 2, min_after_dequeue)',)
     SHAPES = {
         "handle": "()",
     }
@@ -229,7 +231,8 @@ class RandomShuffleQueueV2(TensorOp[TResource]):
                 Queue and end with V2.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory("complex128", 2, min_after_dequeue)`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -245,7 +248,7 @@ class RandomShuffleQueueV2(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(opts.min_after_dequeue):
                 op.handle = execute(
                     context[CURRENT],
                     "RandomShuffleQueueV2",
@@ -289,6 +292,14 @@ class RandomShuffleQueueV2(TensorOp[TResource]):
 
 DEFAULTS = RandomShuffleQueueV2.Options()
 MERGE = RandomShuffleQueueV2.Options.merge
+
+
+def _holds(min_after_dequeue: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room("complex128", 2, min_after_dequeue)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -349,7 +360,8 @@ def random_shuffle_queue_v2(
             and end with V2.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory("complex128", 2, min_after_dequeue)`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -364,7 +376,7 @@ def random_shuffle_queue_v2(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(min_after_dequeue):
             _result = execute(
                 context[CURRENT],
                 "RandomShuffleQueueV2",

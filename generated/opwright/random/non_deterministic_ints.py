@@ -19,6 +19,7 @@ from opwright_runtime.gencode import (
     context,
     describe_missing_args,
     dtype_name,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -67,7 +68,10 @@ class NonDeterministicInts(TensorOp[Dtype]):
     """
 
     OP_NAME = "NonDeterministicInts"
-    REQUIRES = ("memory(dtype, contents(shape))",)
+    REQUIRES = (
+        "elements(shape) < 255",
+        "memory(dtype, contents(shape))",
+    )
     SHAPES = {
         "shape": "(r,)",
         "output": "(*dims(r),)",
@@ -123,7 +127,7 @@ class NonDeterministicInts(TensorOp[Dtype]):
             output: `dtype`, `dims(r)`. The integers drawn.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
                 `memory(dtype, contents(shape))`.
 
         Example:
@@ -164,7 +168,9 @@ class NonDeterministicInts(TensorOp[Dtype]):
 def _holds(shape: object, dtype: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(dtype_name(dtype), contents_of(shape))
+        return elements_of(shape) < 255 and has_room(
+            dtype_name(dtype), contents_of(shape)
+        )
     except Exception:
         return False
 
@@ -217,7 +223,7 @@ def non_deterministic_ints(
         output: `dtype`, `dims(r)`. The integers drawn.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
             `memory(dtype, contents(shape))`.
 
     Example:

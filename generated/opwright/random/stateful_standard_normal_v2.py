@@ -22,6 +22,7 @@ from opwright_runtime.gencode import (
     context,
     describe_missing_args,
     dtype_name,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -85,7 +86,10 @@ class StatefulStandardNormalV2(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatefulStandardNormalV2"
-    REQUIRES = ("memory(dtype, contents(shape))",)
+    REQUIRES = (
+        "elements(shape) < 255",
+        "memory(dtype, contents(shape))",
+    )
     SHAPES = {
         "resource": "where(of((), (s,)), s >= 3)",
         "algorithm": "()",
@@ -162,7 +166,7 @@ class StatefulStandardNormalV2(TensorOp[Dtype]):
             output: `dtype`, `dims(r)`. The numbers drawn.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
                 `memory(dtype, contents(shape))`.
 
         Example:
@@ -213,7 +217,9 @@ class StatefulStandardNormalV2(TensorOp[Dtype]):
 def _holds(shape: object, dtype: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(dtype_name(dtype), contents_of(shape))
+        return elements_of(shape) < 255 and has_room(
+            dtype_name(dtype), contents_of(shape)
+        )
     except Exception:
         return False
 
@@ -280,7 +286,7 @@ def stateful_standard_normal_v2(
         output: `dtype`, `dims(r)`. The numbers drawn.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
             `memory(dtype, contents(shape))`.
 
     Example:

@@ -22,6 +22,7 @@ from opwright_runtime.gencode import (
     context,
     describe_missing_args,
     dtype_name,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -87,7 +88,10 @@ class StatefulTruncatedNormal(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatefulTruncatedNormal"
-    REQUIRES = ("memory(dtype, contents(shape))",)
+    REQUIRES = (
+        "elements(shape) < 255",
+        "memory(dtype, contents(shape))",
+    )
     SHAPES = {
         "resource": "where(of((), (s,)), s >= 3)",
         "algorithm": "()",
@@ -166,7 +170,7 @@ class StatefulTruncatedNormal(TensorOp[Dtype]):
             output: `dtype`, `dims(r)`. The numbers drawn.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
                 `memory(dtype, contents(shape))`.
 
         Example:
@@ -218,7 +222,9 @@ class StatefulTruncatedNormal(TensorOp[Dtype]):
 def _holds(shape: object, dtype: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(dtype_name(dtype), contents_of(shape))
+        return elements_of(shape) < 255 and has_room(
+            dtype_name(dtype), contents_of(shape)
+        )
     except Exception:
         return False
 
@@ -286,7 +292,7 @@ def stateful_truncated_normal(
         output: `dtype`, `dims(r)`. The numbers drawn.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
             `memory(dtype, contents(shape))`.
 
     Example:

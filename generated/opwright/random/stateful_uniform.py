@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     context,
     describe_missing_args,
     dtype_name,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -85,7 +86,10 @@ class StatefulUniform(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatefulUniform"
-    REQUIRES = ("memory(dtype, contents(shape))",)
+    REQUIRES = (
+        "elements(shape) < 255",
+        "memory(dtype, contents(shape))",
+    )
     SHAPES = {
         "resource": "where(of((), (s,)), s >= 3)",
         "algorithm": "()",
@@ -162,7 +166,7 @@ class StatefulUniform(TensorOp[Dtype]):
             output: `dtype`, `dims(r)`. The numbers drawn.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
                 `memory(dtype, contents(shape))`.
 
         Example:
@@ -215,7 +219,9 @@ class StatefulUniform(TensorOp[Dtype]):
 def _holds(shape: object, dtype: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(dtype_name(dtype), contents_of(shape))
+        return elements_of(shape) < 255 and has_room(
+            dtype_name(dtype), contents_of(shape)
+        )
     except Exception:
         return False
 
@@ -282,7 +288,7 @@ def stateful_uniform(
         output: `dtype`, `dims(r)`. The numbers drawn.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
             `memory(dtype, contents(shape))`.
 
     Example:

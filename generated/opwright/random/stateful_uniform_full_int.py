@@ -22,6 +22,7 @@ from opwright_runtime.gencode import (
     context,
     describe_missing_args,
     dtype_name,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -84,7 +85,10 @@ class StatefulUniformFullInt(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatefulUniformFullInt"
-    REQUIRES = ("memory(dtype, contents(shape))",)
+    REQUIRES = (
+        "elements(shape) < 255",
+        "memory(dtype, contents(shape))",
+    )
     SHAPES = {
         "resource": "where(of((), (s,)), s >= 3)",
         "algorithm": "()",
@@ -161,7 +165,7 @@ class StatefulUniformFullInt(TensorOp[Dtype]):
             output: `dtype`, `dims(r)`. The integers drawn.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
                 `memory(dtype, contents(shape))`.
 
         Example:
@@ -212,7 +216,9 @@ class StatefulUniformFullInt(TensorOp[Dtype]):
 def _holds(shape: object, dtype: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(dtype_name(dtype), contents_of(shape))
+        return elements_of(shape) < 255 and has_room(
+            dtype_name(dtype), contents_of(shape)
+        )
     except Exception:
         return False
 
@@ -278,7 +284,7 @@ def stateful_uniform_full_int(
         output: `dtype`, `dims(r)`. The integers drawn.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
             `memory(dtype, contents(shape))`.
 
     Example:

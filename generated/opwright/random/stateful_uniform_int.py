@@ -18,6 +18,7 @@ from opwright_runtime.gencode import (
     contents_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
     fits,
@@ -86,7 +87,10 @@ class StatefulUniformInt(TensorOp[Dtype]):
     """
 
     OP_NAME = "StatefulUniformInt"
-    REQUIRES = ("memory(dtype, contents(shape))",)
+    REQUIRES = (
+        "elements(shape) < 255",
+        "memory(dtype, contents(shape))",
+    )
     SHAPES = {
         "resource": "where(of((), (s,)), s >= 3)",
         "algorithm": "()",
@@ -145,7 +149,7 @@ class StatefulUniformInt(TensorOp[Dtype]):
             output: `dtype`, `dims(r)`. The integers drawn.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
                 `memory(dtype, contents(shape))`.
 
         Example:
@@ -200,7 +204,9 @@ class StatefulUniformInt(TensorOp[Dtype]):
 def _holds(shape: object, minval: object, maxval: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(some_dtype_of(minval, maxval), contents_of(shape))
+        return elements_of(shape) < 255 and has_room(
+            some_dtype_of(minval, maxval), contents_of(shape)
+        )
     except Exception:
         return False
 
@@ -247,7 +253,7 @@ def stateful_uniform_int(
         output: `dtype`, `dims(r)`. The integers drawn.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
             `memory(dtype, contents(shape))`.
 
     Example:

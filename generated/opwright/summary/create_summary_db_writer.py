@@ -13,6 +13,7 @@ from opwright_runtime.gencode import (
     Scope,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
@@ -61,6 +62,7 @@ class CreateSummaryDbWriter(Op):
     """
 
     OP_NAME = "CreateSummaryDbWriter"
+    REQUIRES = ("elements(db_uri, experiment_name, run_name, user_name) == 1",)
     SHAPES = {
         "writer": "()",
         "db_uri": "()",
@@ -106,7 +108,8 @@ class CreateSummaryDbWriter(Op):
             user_name: string, `scalar`. Whose experiment it is.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(db_uri, experiment_name, run_name, user_name) == 1`.
 
         Example:
             >>> writer = opwright.summary.summary_writer(shared_name='database')
@@ -120,7 +123,11 @@ class CreateSummaryDbWriter(Op):
         op: CreateSummaryDbWriter = new(CreateSummaryDbWriter)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(db_uri, experiment_name, run_name, user_name)
+            ):
                 execute(
                     context[CURRENT],
                     "CreateSummaryDbWriter",
@@ -140,6 +147,21 @@ class CreateSummaryDbWriter(Op):
             {},
             fast_path_error,
         )
+
+
+def _holds(
+    db_uri: object, experiment_name: object, run_name: object, user_name: object
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(db_uri) == 1
+            and elements_of(experiment_name) == 1
+            and elements_of(run_name) == 1
+            and elements_of(user_name) == 1
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -174,7 +196,8 @@ def create_summary_db_writer(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(db_uri, experiment_name, run_name, user_name) == 1`.
 
     Example:
         >>> writer = opwright.summary.summary_writer(shared_name='database')
@@ -188,7 +211,11 @@ def create_summary_db_writer(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(db_uri, experiment_name, run_name, user_name)
+        ):
             _result = execute(
                 context[CURRENT],
                 "CreateSummaryDbWriter",

@@ -21,10 +21,13 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    value_of,
 )
 from typing_extensions import NamedTuple, Never
 
@@ -97,6 +100,10 @@ class TensorArrayV3(Op):
     """
 
     OP_NAME = "TensorArrayV3"
+    REQUIRES = (
+        "elements(size) == 1",
+        'memory("complex128", 4, value(size))',
+    )
     SHAPES = {
         "size": "()",
         "handle": "(2,)",
@@ -226,7 +233,8 @@ class TensorArrayV3(Op):
             flow: float32, `scalar`. The flow, for the first op on the array.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(size) == 1`,
+                `memory("complex128", 4, value(size))`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -251,6 +259,7 @@ class TensorArrayV3(Op):
                     and -2147483648 <= size <= 2147483647
                     or fits(TInt32, size)
                 )
+                and _holds(size)
             ):
                 op.handle, op.flow = execute(
                     context[CURRENT],
@@ -290,6 +299,14 @@ class TensorArrayV3(Op):
 
 DEFAULTS = TensorArrayV3.Options()
 MERGE = TensorArrayV3.Options.merge
+
+
+def _holds(size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(size) == 1 and has_room("complex128", 4, value_of(size))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -346,7 +363,8 @@ def tensor_array_v3(
         flow: float32, `scalar`. The flow, for the first op on the array.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(size) == 1`,
+            `memory("complex128", 4, value(size))`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -370,6 +388,7 @@ def tensor_array_v3(
                 and -2147483648 <= size <= 2147483647
                 or fits(TInt32, size)
             )
+            and _holds(size)
         ):
             _result = TensorArrayV3Outputs._make(
                 execute(

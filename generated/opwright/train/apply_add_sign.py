@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fit_together,
     graphs,
@@ -90,6 +91,7 @@ class ApplyAddSign(TensorOp[T]):
     """
 
     OP_NAME = "ApplyAddSign"
+    REQUIRES = ("elements(sign_decay) == 1",)
     SHAPES = {
         "var": "(*v,)",
         "m": "(*v,)",
@@ -189,7 +191,8 @@ class ApplyAddSign(TensorOp[T]):
                 step.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(sign_decay) == 1`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -217,6 +220,7 @@ class ApplyAddSign(TensorOp[T]):
                     is EagerTensor
                     or fit_together(None, lr, alpha, sign_decay, beta, grad)
                 )
+                and _holds(sign_decay)
             ):
                 op.out = execute(
                     context[CURRENT],
@@ -245,6 +249,14 @@ class ApplyAddSign(TensorOp[T]):
 
 DEFAULTS = ApplyAddSign.Options()
 MERGE = ApplyAddSign.Options.merge
+
+
+def _holds(sign_decay: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(sign_decay) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -302,7 +314,7 @@ def apply_add_sign(
             step.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(sign_decay) == 1`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -329,6 +341,7 @@ def apply_add_sign(
                 is EagerTensor
                 or fit_together(None, lr, alpha, sign_decay, beta, grad)
             )
+            and _holds(sign_decay)
         ):
             _result = execute(
                 context[CURRENT],

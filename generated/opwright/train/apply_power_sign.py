@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fit_together,
     graphs,
@@ -90,6 +91,7 @@ class ApplyPowerSign(TensorOp[T]):
     """
 
     OP_NAME = "ApplyPowerSign"
+    REQUIRES = ("elements(sign_decay) == 1",)
     SHAPES = {
         "var": "(*v,)",
         "m": "(*v,)",
@@ -189,7 +191,8 @@ class ApplyPowerSign(TensorOp[T]):
                 step.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(sign_decay) == 1`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -217,6 +220,7 @@ class ApplyPowerSign(TensorOp[T]):
                     is EagerTensor
                     or fit_together(None, lr, logbase, sign_decay, beta, grad)
                 )
+                and _holds(sign_decay)
             ):
                 op.out = execute(
                     context[CURRENT],
@@ -245,6 +249,14 @@ class ApplyPowerSign(TensorOp[T]):
 
 DEFAULTS = ApplyPowerSign.Options()
 MERGE = ApplyPowerSign.Options.merge
+
+
+def _holds(sign_decay: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(sign_decay) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -303,7 +315,7 @@ def apply_power_sign(
             step.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(sign_decay) == 1`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -330,6 +342,7 @@ def apply_power_sign(
                 is EagerTensor
                 or fit_together(None, lr, logbase, sign_decay, beta, grad)
             )
+            and _holds(sign_decay)
         ):
             _result = execute(
                 context[CURRENT],

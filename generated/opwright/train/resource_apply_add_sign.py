@@ -19,6 +19,7 @@ from opwright_runtime.gencode import (
     default,
     describe_missing_args,
     dtype_of,
+    elements_of,
     execute,
     fit_together,
     graphs,
@@ -89,7 +90,10 @@ class ResourceApplyAddSign(Op):
     """
 
     OP_NAME = "ResourceApplyAddSign"
-    REQUIRES = ("holds(var, m, T)",)
+    REQUIRES = (
+        "holds(var, m, T)",
+        "elements(sign_decay) == 1",
+    )
     SHAPES = {
         "var": "of((), (*v,))",
         "m": "of((), (*v,))",
@@ -183,7 +187,8 @@ class ResourceApplyAddSign(Op):
                     they change; without, steps at the same time may mix.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `holds(var, m, T)`.
+            OpError: the op refuses an argument. The call needs `holds(var, m, T)`,
+                `elements(sign_decay) == 1`.
 
         Example:
             >>> w, m = (tf.Variable([x, x]) for x in (1.0, 0.0))
@@ -252,7 +257,10 @@ def _holds(
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return are_held(dtype_of(lr, alpha, sign_decay, beta, grad), var, m)
+        return (
+            are_held(dtype_of(lr, alpha, sign_decay, beta, grad), var, m)
+            and elements_of(sign_decay) == 1
+        )
     except Exception:
         return False
 
@@ -309,7 +317,8 @@ def resource_apply_add_sign(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `holds(var, m, T)`.
+        OpError: the op refuses an argument. The call needs `holds(var, m, T)`,
+            `elements(sign_decay) == 1`.
 
     Example:
         >>> w, m = (tf.Variable([x, x]) for x in (1.0, 0.0))
