@@ -60,7 +60,7 @@ class RunsOn:
             return why
         example = ", ".join(f"{attr}={dtype}" for attr, dtype in refused)
         served = ", ".join(
-            f"{attr} = {', '.join(self.xla_dtypes[attr])}"
+            f"{attr} = {', '.join(map(_marked, self.xla_dtypes[attr]))}"
             for attr, _ in refused
             if attr in self.xla_dtypes
         )
@@ -77,6 +77,14 @@ class RunsOn:
         ]
         versions = ", ".join(f"{name} {own}" for name, own in self.tried_with.items())
         return "\n".join([f"{self.op}, tried with {versions}", *rows])
+
+
+def _marked(dtype: str) -> str:
+    """The name of a dtype of XLA's kernels, with a note if TPUs do not have it."""
+    from opwright_runtime.kernels import TPU_DTYPES
+
+    foreign = dtype in ("string", "resource", "variant")
+    return dtype if foreign or dtype in TPU_DTYPES else f"{dtype} (not on TPUs)"
 
 
 def _refused(why: str | None) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from opwright_runtime._internals import compiler_ir, function_types
-from opwright_runtime.kernels import kernels
+from opwright_runtime.kernels import kernels, not_for_tpus
 from opwright_runtime.tpu_check import inputs
 from opwright_runtime.tpu_check.findings import (
     Argument,
@@ -184,15 +184,17 @@ def from_saved_model(
 def lower(traced: Traced) -> bytes | tuple[Blocker, ...]:
     """The serialized HLO module, or the parts that XLA cannot compile."""
     foreign = tuple(
-        Blocker(argument.kind, argument.name, f"XLA has no values of {argument.dtype}")
+        Blocker(argument.kind, argument.name, f"{refuses} no values of {dtype.name}")
         for argument in traced.arguments
-        if tf.as_dtype(argument.dtype) in _FOREIGN
+        if (refuses := _refuses(dtype := tf.as_dtype(argument.dtype)))
     )
     if foreign:
         # For a captured tensor, the ops that use it are reported, because the tensor
         # itself has no helpful name.
         named = tuple(each for each in foreign if each.op != "captured")
         return (*named, *_unsupported(traced)) or foreign
+    if any(map(no_tpu_kernel, _operations(traced.function.graph, set()))):
+        return _unsupported(traced)
     try:
         # This lowers for the default device, not for "TPU". The HLO is the same for all
         # devices, and lowering for a missing device fails on constants.
@@ -203,6 +205,13 @@ def lower(traced: Traced) -> bytes | tuple[Blocker, ...]:
         return module
     except (ValueError, tf.errors.OpError, NotImplementedError) as error:
         return _blockers(traced, str(error))
+
+
+def _refuses(dtype: tf.DType) -> str | None:
+    """What has no values of a dtype, and its verb; None if TPUs have them."""
+    if dtype in _FOREIGN:
+        return "XLA has"
+    return "TPUs have" if not_for_tpus({"": [dtype]}) else None
 
 
 def op_types(traced: Traced) -> tuple[str, ...]:
@@ -303,7 +312,7 @@ def _unsupported(traced: Traced) -> tuple[Blocker, ...]:
     return tuple(
         _blocker(traced, op, reason)
         for op in _operations(traced.function.graph, set())
-        if (reason := no_kernel(op))
+        if (reason := no_kernel(op) or no_tpu_kernel(op))
     )
 
 
@@ -313,8 +322,11 @@ def _blocker(traced: Traced, op: Any, reason: str) -> Blocker:
 
 
 def _operations(graph: Any, seen: set[str]) -> Iterator[Any]:
-    """The ops of a graph, and of the functions that they call."""
+    """The ops of a graph that run, and those of the functions that they call."""
+    run = _needed(graph)
     for op in graph.get_operations():
+        if op not in run:
+            continue
         yield op
         for value in op.node_def.attr.values():
             for called in (value.func, *value.list.func):
@@ -322,6 +334,17 @@ def _operations(graph: Any, seen: set[str]) -> Iterator[Any]:
                 if function and called.name not in seen:
                     seen.add(called.name)
                     yield from _operations(function.graph, seen)
+
+
+def _needed(graph: Any) -> set[Any]:
+    """The ops that a function's results and effects need; TensorFlow drops others."""
+    ends = [*(tensor.op for tensor in graph.outputs), *graph.control_outputs]
+    found: set[Any] = set()
+    while ends:
+        if (op := ends.pop()) not in found:
+            found.add(op)
+            ends += [*(tensor.op for tensor in op.inputs), *op.control_inputs]
+    return found
 
 
 def no_kernel(op: Any) -> str | None:
@@ -339,6 +362,21 @@ def no_kernel(op: Any) -> str | None:
         if dtype not in allowed
     }
     return f"XLA has no kernel for {', '.join(refused)}"
+
+
+def no_tpu_kernel(op: Any) -> str | None:
+    """Why TensorFlow has no kernel of an op for TPUs, where XLA has one for others."""
+    attrs = [a.name for a in op.op_def.attr if a.type in ("type", "list(type)")]
+    # What a function does with its arguments, its own ops say.
+    calls = any(attr.type in ("func", "list(func)") for attr in op.op_def.attr)
+    if op.type == "Placeholder" or calls:
+        return None
+    refused = [
+        f"{attr}={name}"
+        for attr in attrs
+        for name in not_for_tpus({attr: _dtypes(op, attr)})
+    ]
+    return f"TPUs have no kernel for {', '.join(refused)}" if refused else None
 
 
 def _fits(op: Any, dtypes: Mapping[str, tuple[tf.DType, ...]]) -> bool:
