@@ -115,6 +115,32 @@ def test_check_tpu_while_loop_compiles() -> None:
     assert check_tpu(power, tf.TensorSpec([8, 8]), chips=ONE).compiles
 
 
+def test_check_tpu_loop_over_a_range_of_a_tensor_compiles() -> None:
+    """Python's `for` leaves a Range of no use, with a size that values decide."""
+    total = tf.Variable(tf.zeros([8]), name="total")
+
+    def grown(x: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+        for _ in tf.range(count):
+            x = x * 1.5
+        total.assign_add(x)
+        return x
+
+    given = tf.TensorSpec([8]), tf.TensorSpec([], tf.int32)
+    report = check_tpu(grown, *given, chips=ONE)
+    assert report.compiles and report.compilations[0].alias_bytes
+    assert [each.name for each in report.arguments] == ["x", "count", "total"]
+
+
+def test_check_tpu_op_that_no_result_needs_is_no_blocker() -> None:
+    def unused(x: tf.Tensor) -> tf.Tensor:
+        tf.strings.as_string(x)
+        return x + 1.0
+
+    assert isinstance(
+        lowering.lower(lowering.from_function(unused, (FLOAT,), {})), bytes
+    )
+
+
 @pytest.mark.rotating
 def test_check_tpu_python_arguments_and_arrays_are_accepted() -> None:
     def scaled(inputs: dict[str, tf.Tensor], double: bool) -> tf.Tensor:

@@ -199,12 +199,30 @@ def lower(traced: Traced) -> bytes | tuple[Blocker, ...]:
         # This lowers for the default device, not for "TPU". The HLO is the same for all
         # devices, and lowering for a missing device fails on constants.
         generate = compiler_ir.from_concrete_function(
-            traced.function, list(traced.specs)
+            _without_unneeded(traced), list(traced.specs)
         )
         module: bytes = generate(stage="hlo_serialized")
         return module
     except (ValueError, tf.errors.OpError, NotImplementedError) as error:
         return _blockers(traced, str(error))
+
+
+def _without_unneeded(traced: Traced) -> Any:
+    """The function without ops that no result needs, which a call drops, too.
+
+    `for i in tf.range(n)` leaves such a Range, which XLA could not compile.
+    """
+    concrete = traced.function
+    needed = _needed(concrete.graph)
+    rest = (op for op in concrete.graph.get_operations() if op not in needed)
+    if all(op.type == "Placeholder" for op in rest):
+        return concrete
+
+    def call(*given: tf.Tensor) -> Any:
+        # TensorFlow drops them from a function that another one calls.
+        return concrete._call_flat(list(given), concrete.captured_inputs)
+
+    return tf.function(call, autograph=False).get_concrete_function(*traced.specs)
 
 
 def _refuses(dtype: tf.DType) -> str | None:
