@@ -14,6 +14,7 @@ from rich.console import Console
 from opwright_runtime import native
 from opwright_runtime.tpu_check import DEFAULT_TIMEOUT, Compilation, Report
 from opwright_runtime.tpu_check.findings import Argument, Blocker
+from opwright_runtime.tpu_check.remedies import remedy_for
 from support import pages
 from support.places import ROOT
 
@@ -23,6 +24,8 @@ REFERENCE = (ROOT / "docs" / "reference" / "tpu_check.md").read_text("utf-8")
 
 # Sizes and estimates are those of one version of libtpu.
 SAME_VERSION = f"libtpu {version('libtpu')}." in REFERENCE
+
+REASON = "XLA has no kernel for it"
 
 SCRIPT = runpy.run_path(str(ROOT / "examples" / "tpu_check.py"))
 
@@ -58,7 +61,9 @@ def test_tpu_page_op_example_prints_the_shown_text(
 def test_tpu_page_blocked_report_is_the_shown_one() -> None:
     *_, shown = texts()
     blockers = [
-        Blocker(op, op, "XLA has no kernel for it", "model.py:12")
+        Blocker(
+            op, op, REASON, "model.py:12", remedy=remedy_for(REASON, "", ["string"])
+        )
         for op in ("AsString", "StringLength")
     ]
     argument = Argument("x", "argument", "float32", (8, 4), 128)
@@ -78,7 +83,7 @@ def test_tpu_reference_page_lists_every_field() -> None:
     ).as_dict()
     parts = ("arguments", "blockers", "compilations")
     fields = {"": set(report)} | {part: set(report[part][0]) for part in parts}
-    sections = REFERENCE.partition("## Examples")[0].split("| field of ")[1:]
+    sections = REFERENCE.partition("## What to write")[0].split("| field of ")[1:]
     listed = [
         {
             name

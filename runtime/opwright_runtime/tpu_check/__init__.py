@@ -22,6 +22,7 @@ from opwright_runtime.tpu_check.findings import (
     OpenShapeError,
     TpuCheckError,
 )
+from opwright_runtime.tpu_check.remedies import remedy_for
 from opwright_runtime.tpu_check.report import Report
 
 if TYPE_CHECKING:
@@ -165,5 +166,7 @@ def _describe_failure(
             "there, with a mask"
         )
     return replace(
-        compilation, error="".join([compilation.error, *by_themselves, hint])
+        compilation,
+        error="".join([compilation.error, *by_themselves, hint]),
+        remedy=remedy_for(compilation.error),
     )

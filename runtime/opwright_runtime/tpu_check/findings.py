@@ -140,6 +140,7 @@ class Blocker:
         reason: why XLA cannot compile it.
         where: file and line of the user's code that created the op, if they are known.
         code: the text of that line.
+        remedy: what to write instead, in Markdown; None if no remedy is known.
     """
 
     op: str
@@ -147,6 +148,7 @@ class Blocker:
     reason: str
     where: str | None = None
     code: str | None = None
+    remedy: str | None = None
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,8 @@ class Compilation:
         error: libtpu's error; None if it compiles.
         timed_out: whether libtpu was stopped at the timeout. Then it is not known
             whether the program compiles.
+        remedy: what to write instead, in Markdown, if there is an error; None if no
+            remedy is known.
         argument_bytes: size of the arguments, including variables.
         output_bytes: size of the outputs, including new values of variables.
         alias_bytes: size of the outputs that overwrite arguments: variables that are
@@ -183,6 +187,7 @@ class Compilation:
     flops: float | None = None
     bytes_accessed: float | None = None
     timed_out: bool = False
+    remedy: str | None = None
 
     @property
     def compiles(self) -> bool:

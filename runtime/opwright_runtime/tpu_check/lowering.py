@@ -23,6 +23,7 @@ from opwright_runtime.tpu_check.findings import (
     TpuCheckError,
     example_sizes,
 )
+from opwright_runtime.tpu_check.remedies import remedy_for
 
 # Dtypes that XLA does not have.
 _FOREIGN = (tf.string, tf.variant, tf.resource)
@@ -184,7 +185,12 @@ def from_saved_model(
 def lower(traced: Traced) -> bytes | tuple[Blocker, ...]:
     """The serialized HLO module, or the parts that XLA cannot compile."""
     foreign = tuple(
-        Blocker(argument.kind, argument.name, f"{refuses} no values of {dtype.name}")
+        Blocker(
+            argument.kind,
+            argument.name,
+            reason := f"{refuses} no values of {dtype.name}",
+            remedy=remedy_for(reason, dtypes=[dtype.name]),
+        )
         for argument in traced.arguments
         if (refuses := _refuses(dtype := tf.as_dtype(argument.dtype)))
     )
@@ -321,8 +327,19 @@ def _blockers(traced: Traced, message: str) -> tuple[Blocker, ...]:
     named = {name for pair in _NODE.findall(message) for name in pair}
     for op in _operations(traced.function.graph, set()):
         if op.name in named:
-            return (_blocker(traced, op, reason),)
-    return (Blocker("", "", reason),)
+            return (_blocker(traced, op, _constant(op, reason)),)
+    return (Blocker("", "", reason, remedy=remedy_for(message)),)
+
+
+def _constant(op: Any, reason: str) -> str:
+    """XLA's sentence about an input that values decide, with the input's name."""
+    match = re.match(r"Input (\d+) to .* must be a compile-time constant", reason)
+    if match is None:
+        return reason
+    names = [arg.name for arg in op.op_def.input_arg]
+    number = int(match[1])
+    name = names[number] if len(names) == len(op.inputs) else f"input {number}"
+    return f"`{name}` depends on values, and must be a compile-time constant"
 
 
 def _unsupported(traced: Traced) -> tuple[Blocker, ...]:
@@ -336,7 +353,9 @@ def _unsupported(traced: Traced) -> tuple[Blocker, ...]:
 
 def _blocker(traced: Traced, op: Any, reason: str) -> Blocker:
     where, code = _source(op) if traced.has_sources else (None, None)
-    return Blocker(op.type, op.name, reason, where, code)
+    dtypes = {tensor.dtype.name for tensor in (*op.inputs, *op.outputs)}
+    remedy = remedy_for(f"{op.name}: {reason}", op.type, dtypes)
+    return Blocker(op.type, op.name, reason, where, code, remedy)
 
 
 def _operations(graph: Any, seen: set[str]) -> Iterator[Any]:

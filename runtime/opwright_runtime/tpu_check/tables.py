@@ -46,6 +46,7 @@ def _parts(report: Findings) -> Iterator[RenderableType]:
     if report.blockers:
         yield ""
         yield _blockers(report.blockers)
+        yield from _remedies(report.blockers)
     compiled = [each for each in report.compilations if each.compiles]
     if compiled:
         yield ""
@@ -54,6 +55,8 @@ def _parts(report: Findings) -> Iterator[RenderableType]:
         if each.error is not None:
             yield ""
             yield Text.assemble((each.chip, "bold"), ": ", each.error.strip())
+        if each.remedy is not None:
+            yield Text(f"To write instead: {each.remedy}")
 
 
 def _verdict(report: Findings) -> tuple[str, str]:
@@ -98,15 +101,28 @@ def _arguments(report: Findings) -> Table:
 
 def _blockers(blockers: tuple[Blocker, ...]) -> Table:
     table = _table()
-    for header in ("op", "name", "why"):
+    for header in ("op", "name"):
         table.add_column(header, overflow="fold")
-    table.add_column("where", no_wrap=True, max_width=40)
+    table.add_column("why", overflow="fold", max_width=45)
+    table.add_column("where", no_wrap=True, max_width=60)
     for each in blockers:
         where = Text(each.where or "")
         if each.code:
             where.append(f"\n  {each.code}", "dim")
         table.add_row(Text(each.op), Text(each.name), Text(each.reason), where)
     return table
+
+
+def _remedies(blockers: tuple[Blocker, ...]) -> Iterator[RenderableType]:
+    """What to write instead, a line for each remedy, with the ops that it is for."""
+    ops: dict[str, dict[str, None]] = {}
+    for each in blockers:
+        if each.remedy is not None:
+            ops.setdefault(each.remedy, {})[each.op or "it"] = None
+    if ops:
+        yield ""
+    for remedy, names in ops.items():
+        yield Text(f"Instead of {', '.join(names)}: {remedy}")
 
 
 def _compilations(compilations: list[Compilation]) -> Table:

@@ -1,0 +1,99 @@
+"""What the report says to write instead: every row of remedies.json is tried."""
+
+from __future__ import annotations
+
+import json
+from fnmatch import filter as matching
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import opwright
+from opwright import check_tpu
+from opwright_runtime.tpu_check.remedies import Remedy, remedies, remedy_for, table
+from support.places import ROOT
+from tpu.support.programs import spell
+from tpu.support.remedies import CASES, Case
+
+REFERENCE = ROOT / "docs" / "reference" / "tpu_check.md"
+ROWS = {row.id: row for row in remedies()}
+#: Its programs have no numbers to compare.
+MEMORY = "memory"
+
+
+def test_remedies_every_row_has_a_program() -> None:
+    assert {case.row for case in CASES} | {MEMORY} == set(ROWS)
+
+
+@pytest.mark.parametrize("row", remedies(), ids=lambda row: str(row.id))
+def test_remedy_ops_are_names_of_ops(row: Remedy) -> None:
+    names = opwright.op_names()
+    assert [one for one in row.ops if not matching(names, one)] == []
+
+
+def test_remedies_page_has_the_table() -> None:
+    """If it fails, copy the table that it shows to the page."""
+    text = REFERENCE.read_text("utf-8")
+    shown = text.partition("<!-- begin remedies -->\n\n")[2]
+    assert shown.partition("\n<!-- end remedies -->")[0] == table()
+
+
+def test_check_tpu_report_and_json_have_the_remedy() -> None:
+    report = check_tpu(tf.sequence_mask, tf.TensorSpec([8], tf.int32), chips="v5e")
+    (blocker,) = report.blockers
+    assert blocker.reason.startswith("`limit` depends on values, and must be")
+    assert blocker.remedy == ROWS["sequence_mask"].remedy
+    assert str(report).endswith(f"\n\nInstead of Range: {blocker.remedy}")
+    found = json.loads(json.dumps(report.as_dict()))
+    assert found["blockers"][0]["remedy"] == blocker.remedy
+
+
+def test_check_tpu_report_gives_a_remedy_once_for_several_ops() -> None:
+    text = str(check_tpu(spell, tf.TensorSpec([8, 4]), chips="v5e"))
+    said = f"Instead of AsString, StringLength: {ROWS['strings'].remedy}"
+    assert text.count("Instead of") == 1
+    assert said in " ".join(text.split())
+
+
+def test_check_tpu_report_of_a_long_reason_folds_it() -> None:
+    def repeated(x: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
+        return tf.repeat(x, counts)
+
+    given = tf.TensorSpec([4]), tf.TensorSpec([4], tf.int32)
+    report = check_tpu(repeated, *given, chips="v5e")
+    assert max(map(len, str(report).splitlines())) <= 150
+    assert "return tf.repeat(x, counts)" in str(report)
+
+
+def test_remedy_for_without_a_row_is_none() -> None:
+    assert remedy_for("libtpu has an error of its own") is None
+
+
+@pytest.mark.compile_tpu
+@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.row))
+def test_remedy_compiles_and_gives_the_numbers_of_what_fails(case: Case) -> None:
+    given = [tf.convert_to_tensor(one) for one in case.given]
+    refused = check_tpu(case.before, *given, chips="v5e")
+    assert {each.remedy for each in refused.blockers} == {ROWS[case.row].remedy}
+
+    made = [tf.convert_to_tensor(one) for one in case.host(*given)]
+    report = check_tpu(case.after, *made, chips="v5e")
+    assert report.compiles, report
+
+    expected = tf.function(case.before)(*given)
+    found = tf.function(case.after)(*made)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.compile_tpu
+def test_remedy_for_a_program_too_large_compiles() -> None:
+    def moved(x: tf.Tensor) -> tf.Tensor:
+        return tf.linalg.matrix_transpose(x)
+
+    shape = [2**15, 2**16]
+    (refused,) = check_tpu(moved, tf.TensorSpec(shape), chips="v5e").compilations
+    assert refused.remedy == ROWS[MEMORY].remedy
+    # A smaller batch, which a chip also has after sharding, and bfloat16.
+    for smaller in (tf.TensorSpec([2**14, 2**16]), tf.TensorSpec(shape, tf.bfloat16)):
+        assert check_tpu(moved, smaller, chips="v5e").compiles
