@@ -12,39 +12,9 @@ import tensorflow as tf
 
 from opwright_runtime import libraries, native
 from opwright_runtime._internals import kernel_registry
+from opwright_runtime.tpu_dtypes import missing_on_tpus
 
-__all__ = ["TPU_DTYPES", "Kernel", "kernels", "not_for_tpus", "served"]
-
-#: Names of the dtypes of the kernels that TensorFlow registers for TPUs: `kTpuAllTypes`
-#: in its tpu_defs.h. XLA has kernels of complex128 too, but only for other devices.
-TPU_DTYPES = frozenset(
-    [
-        "bool",
-        "bfloat16",
-        "float16",
-        "float32",
-        "float64",
-        "complex64",
-        "qint8",
-        "qint32",
-        "quint8",
-        "int4",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint4",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-        "float8_e4m3b11fnuz",
-        "float8_e4m3fn",
-        "float8_e4m3fnuz",
-        "float8_e5m2",
-        "float8_e5m2fnuz",
-    ]
-)
+__all__ = ["Kernel", "kernels", "served"]
 
 # XLA can compile an op that has a kernel for one of XLA's compilation devices. Kernels
 # for TensorFlow's retired XLA devices (XLA_CPU, XLA_GPU) do not count.
@@ -65,7 +35,7 @@ class Kernel:
 
     Attributes:
         device: "CPU", "GPU", or "XLA", which stands for jit_compile and TPU. TPUs have
-            only the dtypes of `TPU_DTYPES`.
+            only the dtypes of `tpu_dtypes.TPU_DTYPES`.
         dtypes: the dtypes that it accepts, by type attr. An attr that is missing here
             may be any dtype.
         provider: "TensorFlow", "opwright", or the file of the library that has the op,
@@ -91,7 +61,8 @@ class Kernel:
         parts = [self.device]
         for attr, dtypes in self.dtypes.items():
             parts.append(f"{attr}={'|'.join(dtype.name for dtype in dtypes)}")
-        if self.device == "XLA" and (missing := not_for_tpus(self.dtypes)):
+        names = (one.name for dtypes in self.dtypes.values() for one in dtypes)
+        if self.device == "XLA" and (missing := missing_on_tpus(names)):
             parts.append(f"no {'|'.join(missing)} on TPUs")
         parts.append(self.provider)
         if self.label:
@@ -99,16 +70,6 @@ class Kernel:
         if not self.available:
             parts.append("no such device here")
         return f"<Kernel {', '.join(parts)}>"
-
-
-def not_for_tpus(dtypes: Mapping[str, Iterable[tf.DType]]) -> tuple[str, ...]:
-    """The names of the dtypes, of those of all type attrs, that no TPU kernel has.
-
-    XLA's kernels have strings, resources and variants where they need none as values.
-    """
-    names = (one.name for allowed in dtypes.values() for one in allowed)
-    known = TPU_DTYPES | {"string", "resource", "variant"}
-    return tuple(dict.fromkeys(name for name in names if name not in known))
 
 
 def kernels(op_name: str) -> tuple[Kernel, ...]:

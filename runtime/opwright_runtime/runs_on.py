@@ -15,6 +15,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from opwright_runtime.tpu_dtypes import missing_on_tpus
+
 __all__ = ["NOT_TRIED", "TARGETS", "RunsOn", "is_known", "runs_on"]
 
 #: XLA's own compiler for the CPU, and generations of TPUs.
@@ -81,10 +83,7 @@ class RunsOn:
 
 def _marked(dtype: str) -> str:
     """The name of a dtype of XLA's kernels, with a note if TPUs do not have it."""
-    from opwright_runtime.kernels import TPU_DTYPES
-
-    foreign = dtype in ("string", "resource", "variant")
-    return dtype if foreign or dtype in TPU_DTYPES else f"{dtype} (not on TPUs)"
+    return f"{dtype} (not on TPUs)" if missing_on_tpus([dtype]) else dtype
 
 
 def _refused(why: str | None) -> list[tuple[str, str]]:

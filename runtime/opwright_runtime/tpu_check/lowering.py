@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from opwright_runtime._internals import compiler_ir, function_types
-from opwright_runtime.kernels import kernels, not_for_tpus
+from opwright_runtime.kernels import kernels
 from opwright_runtime.tpu_check import inputs
 from opwright_runtime.tpu_check.findings import (
     Argument,
@@ -24,6 +24,10 @@ from opwright_runtime.tpu_check.findings import (
     example_sizes,
 )
 from opwright_runtime.tpu_check.remedies import remedy_for
+from opwright_runtime.tpu_dtypes import missing_on_tpus
+
+# A tf.Operation.
+_Op: TypeAlias = Any
 
 # Dtypes that XLA does not have.
 _FOREIGN = (tf.string, tf.variant, tf.resource)
@@ -235,7 +239,7 @@ def _refuses(dtype: tf.DType) -> str | None:
     """What has no values of a dtype, and its verb; None if TPUs have them."""
     if dtype in _FOREIGN:
         return "XLA has"
-    return "TPUs have" if not_for_tpus({"": [dtype]}) else None
+    return "TPUs have" if missing_on_tpus([dtype.name]) else None
 
 
 def op_types(traced: Traced) -> tuple[str, ...]:
@@ -331,7 +335,7 @@ def _blockers(traced: Traced, message: str) -> tuple[Blocker, ...]:
     return (Blocker("", "", reason, remedy=remedy_for(message)),)
 
 
-def _constant(op: Any, reason: str) -> str:
+def _constant(op: _Op, reason: str) -> str:
     """XLA's sentence about an input that values decide, with the input's name."""
     match = re.match(r"Input (\d+) to .* must be a compile-time constant", reason)
     if match is None:
@@ -351,14 +355,14 @@ def _unsupported(traced: Traced) -> tuple[Blocker, ...]:
     )
 
 
-def _blocker(traced: Traced, op: Any, reason: str) -> Blocker:
+def _blocker(traced: Traced, op: _Op, reason: str) -> Blocker:
     where, code = _source(op) if traced.has_sources else (None, None)
     dtypes = {tensor.dtype.name for tensor in (*op.inputs, *op.outputs)}
     remedy = remedy_for(f"{op.name}: {reason}", op.type, dtypes)
     return Blocker(op.type, op.name, reason, where, code, remedy)
 
 
-def _operations(graph: Any, seen: set[str]) -> Iterator[Any]:
+def _operations(graph: Any, seen: set[str]) -> Iterator[_Op]:
     """The ops of a graph that run, and those of the functions that they call."""
     run = _needed(graph)
     for op in graph.get_operations():
@@ -373,10 +377,10 @@ def _operations(graph: Any, seen: set[str]) -> Iterator[Any]:
                     yield from _operations(function.graph, seen)
 
 
-def _needed(graph: Any) -> set[Any]:
+def _needed(graph: Any) -> set[_Op]:
     """The ops that a function's results and effects need; TensorFlow drops others."""
     ends = [*(tensor.op for tensor in graph.outputs), *graph.control_outputs]
-    found: set[Any] = set()
+    found: set[_Op] = set()
     while ends:
         if (op := ends.pop()) not in found:
             found.add(op)
@@ -384,7 +388,7 @@ def _needed(graph: Any) -> set[Any]:
     return found
 
 
-def no_kernel(op: Any) -> str | None:
+def no_kernel(op: _Op) -> str | None:
     """Why XLA has no kernel that fits an op; None if it has one."""
     rows = [row for row in kernels(op.type) if row.device == "XLA"]
     if op.type == "Placeholder" or any(_fits(op, row.dtypes) for row in rows):
@@ -401,7 +405,7 @@ def no_kernel(op: Any) -> str | None:
     return f"XLA has no kernel for {', '.join(refused)}"
 
 
-def no_tpu_kernel(op: Any) -> str | None:
+def no_tpu_kernel(op: _Op) -> str | None:
     """Why TensorFlow has no kernel of an op for TPUs, where XLA has one for others."""
     attrs = [a.name for a in op.op_def.attr if a.type in ("type", "list(type)")]
     # What a function does with its arguments, its own ops say.
@@ -411,12 +415,12 @@ def no_tpu_kernel(op: Any) -> str | None:
     refused = [
         f"{attr}={name}"
         for attr in attrs
-        for name in not_for_tpus({attr: _dtypes(op, attr)})
+        for name in missing_on_tpus(one.name for one in _dtypes(op, attr))
     ]
     return f"TPUs have no kernel for {', '.join(refused)}" if refused else None
 
 
-def _fits(op: Any, dtypes: Mapping[str, tuple[tf.DType, ...]]) -> bool:
+def _fits(op: _Op, dtypes: Mapping[str, tuple[tf.DType, ...]]) -> bool:
     return all(
         dtype in allowed
         for attr, allowed in dtypes.items()
@@ -424,7 +428,7 @@ def _fits(op: Any, dtypes: Mapping[str, tuple[tf.DType, ...]]) -> bool:
     )
 
 
-def _dtypes(op: Any, attr: str) -> list[tf.DType]:
+def _dtypes(op: _Op, attr: str) -> list[tf.DType]:
     """The dtypes of a type attr. A list of types may be empty."""
     value = op.get_attr(attr)
     return list(map(tf.as_dtype, value if isinstance(value, list) else [value]))
@@ -436,7 +440,7 @@ def sentence(message: str) -> str:
     return text.strip().splitlines()[0].strip().removesuffix("'")
 
 
-def _source(op: Any) -> tuple[str | None, str | None]:
+def _source(op: _Op) -> tuple[str | None, str | None]:
     """The file and line of the user's code that created an op, and its text."""
     folders = tuple(
         f"{Path(file).parent}/"

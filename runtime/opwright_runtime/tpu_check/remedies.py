@@ -51,7 +51,14 @@ def remedies() -> tuple[Remedy, ...]:
     """The rows, in their order."""
     rows = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
     return tuple(
-        Remedy(**{k: v if isinstance(v, str) else tuple(v) for k, v in row.items()})
+        Remedy(
+            row["id"],
+            row["cause"],
+            row["remedy"],
+            tuple(row.get("ops", ())),
+            tuple(row.get("dtypes", ())),
+            row.get("text", ""),
+        )
         for row in rows
     )
 
