@@ -169,7 +169,7 @@ def _held(given: Any, dtype: tf.DType | None, source: Any) -> TensorValue | Opaq
         array = tf.get_static_value(tensor)
         if array is None:
             raise ValueError("the tensor of another graph")
-        return TensorValue(tensor.dtype, np.asarray(array))
+        return TensorValue(tensor.dtype, _stored(tensor.dtype, np.asarray(array)))
     if tensor.dtype in HANDLES:
         return Opaque(tensor, source if isinstance(source, str) else None)
     if tensor.dtype in STORED:
@@ -178,6 +178,11 @@ def _held(given: Any, dtype: tf.DType | None, source: Any) -> TensorValue | Opaq
     if tensor.dtype == tf.string:
         return TensorValue(tf.string, np.array(tensor.numpy(), object))
     return TensorValue(tensor.dtype, np.asarray(tensor.numpy()))
+
+
+def _stored(dtype: tf.DType, array: np.ndarray) -> np.ndarray:
+    """The elements as `TensorValue` has them."""
+    return array.view(STORED[dtype].as_numpy_dtype) if dtype in STORED else array
 
 
 def given(value: Any) -> Any:

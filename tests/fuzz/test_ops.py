@@ -273,6 +273,13 @@ def test_applied_fewer_bends_stand_alone() -> None:
     np.testing.assert_array_equal(both["filter"].array, arguments["filter"].array)
 
 
+def test_example_quantized_tensors_of_a_graph_have_integers() -> None:
+    base, *_ = Example("QuantizedConcatV2").calls()
+    for one in base.arguments["values"]:
+        assert one.dtype == tf.quint8 and one.array.dtype == np.uint8
+        assert one.tensor.dtype == tf.quint8
+
+
 def test_example_handles_have_the_expressions_that_make_them() -> None:
     base, *_ = Example("ResourceGather").calls()
     handle = base.arguments["resource"]
