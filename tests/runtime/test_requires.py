@@ -326,6 +326,8 @@ def test_result_larger_than_limit_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     assert fill([5, 5], tf.constant(1.0)).shape == (5, 5)
     with pytest.raises(OpMemoryError, match="its result takes"):
         fill([5, 6], tf.constant(1.0))
+    with pytest.raises(OpMemoryError):  # A string is a size, a capacity, and a pointer.
+        fill([5], tf.constant("a"))
 
 
 def test_graph_takes_result_larger_than_memory() -> None:

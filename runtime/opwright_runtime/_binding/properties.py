@@ -58,6 +58,8 @@ _NAMES = [_name(enum) for enum in range(64)]
 #: The sizes of elements in bytes, by the names of dtypes.
 _BYTES = {name: max(tf.as_dtype(name).size or 0, 1) for name in _NAMES if name}
 _DTYPES = frozenset(_BYTES)
+# The part of a string that is in the tensor itself.
+_BYTES["string"] = 24
 #: The size for a dtype that is not known yet: that of the largest dtype.
 _BYTES[""] = max(_BYTES.values())
 
