@@ -19,6 +19,7 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -78,6 +79,7 @@ class ExpandDims(TensorOp[T]):
     """
 
     OP_NAME = "ExpandDims"
+    REQUIRES = ("rank(input) < 254",)
     SHAPES = {
         "input": "(*x,)",
         "dim": "where((*a,), prod(a) == 1)",
@@ -126,7 +128,7 @@ class ExpandDims(TensorOp[T]):
             output: `T`, `insert(x, dim, 1)`. The same elements.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(input) < 254`.
 
         Example:
             >>> expand_dims([1, 2, 3], 1).numpy()
@@ -150,12 +152,21 @@ class ExpandDims(TensorOp[T]):
                     and -2147483648 <= dim <= 2147483647
                     or fits(TInt32, dim)
                 )
+                and _holds(input)
             ):
                 op.output = execute(context[CURRENT], "ExpandDims", None, input, dim)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input, dim), {}, fast_path_error)
+
+
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(input) < 254
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -193,7 +204,7 @@ def expand_dims(
         output: `T`, `insert(x, dim, 1)`. The same elements.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(input) < 254`.
 
     Example:
         >>> expand_dims([1, 2, 3], 1).numpy()
@@ -217,6 +228,7 @@ def expand_dims(
                 and -2147483648 <= dim <= 2147483647
                 or fits(TInt32, dim)
             )
+            and _holds(input)
         ):
             _result = execute(context[CURRENT], "ExpandDims", name, input, dim)
             return _result

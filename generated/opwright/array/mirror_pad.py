@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -79,6 +80,7 @@ class MirrorPad(TensorOp[T]):
     """
 
     OP_NAME = "MirrorPad"
+    REQUIRES = ("elements(paddings) < 510",)
     SHAPES = {
         "input": "where((*x,), len(x) <= 5)",
         "paddings": "(len(x), 2)",
@@ -132,7 +134,8 @@ class MirrorPad(TensorOp[T]):
             output: `T`, `pad(x, paddings)`. The tensor with its surroundings.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(paddings) < 510`.
 
         Example:
             >>> mirror_pad([1, 2, 3], [[2, 1]], "REFLECT").numpy()
@@ -154,6 +157,7 @@ class MirrorPad(TensorOp[T]):
                     and -2147483648 <= paddings <= 2147483647
                     or fits(TInt32, paddings)
                 )
+                and _holds(paddings)
             ):
                 op.output = execute(
                     context[CURRENT], "MirrorPad", None, input, paddings, "mode", mode
@@ -162,6 +166,14 @@ class MirrorPad(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input, paddings), {"mode": mode}, fast_path_error)
+
+
+def _holds(paddings: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(paddings) < 510
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -204,7 +216,7 @@ def mirror_pad(
         output: `T`, `pad(x, paddings)`. The tensor with its surroundings.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(paddings) < 510`.
 
     Example:
         >>> mirror_pad([1, 2, 3], [[2, 1]], "REFLECT").numpy()
@@ -226,6 +238,7 @@ def mirror_pad(
                 and -2147483648 <= paddings <= 2147483647
                 or fits(TInt32, paddings)
             )
+            and _holds(paddings)
         ):
             _result = execute(
                 context[CURRENT], "MirrorPad", name, input, paddings, "mode", mode

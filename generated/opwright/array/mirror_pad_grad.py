@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -77,6 +78,7 @@ class MirrorPadGrad(TensorOp[T]):
     """
 
     OP_NAME = "MirrorPadGrad"
+    REQUIRES = ("elements(paddings) < 510",)
     SHAPES = {
         "input": "(*pad(x, paddings),)",
         "paddings": "(len(x), 2)",
@@ -128,7 +130,8 @@ class MirrorPadGrad(TensorOp[T]):
             output: `T`, `*x`. The gradient of what was padded.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(paddings) < 510`.
 
         Example:
             >>> gradient = [1.0, 10.0, 100.0, 1000.0]
@@ -151,6 +154,7 @@ class MirrorPadGrad(TensorOp[T]):
                     and -2147483648 <= paddings <= 2147483647
                     or fits(TInt32, paddings)
                 )
+                and _holds(paddings)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -165,6 +169,14 @@ class MirrorPadGrad(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input, paddings), {"mode": mode}, fast_path_error)
+
+
+def _holds(paddings: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(paddings) < 510
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -205,7 +217,7 @@ def mirror_pad_grad(
         output: `T`, `*x`. The gradient of what was padded.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(paddings) < 510`.
 
     Example:
         >>> gradient = [1.0, 10.0, 100.0, 1000.0]
@@ -228,6 +240,7 @@ def mirror_pad_grad(
                 and -2147483648 <= paddings <= 2147483647
                 or fits(TInt32, paddings)
             )
+            and _holds(paddings)
         ):
             _result = execute(
                 context[CURRENT], "MirrorPadGrad", name, input, paddings, "mode", mode

@@ -25,6 +25,7 @@ from opwright_runtime.gencode import (
     graphs,
     has_room,
     new,
+    rank_of,
     some_dtype_of,
     value_of,
 )
@@ -95,7 +96,10 @@ class OneHot(TensorOp[T]):
     """
 
     OP_NAME = "OneHot"
-    REQUIRES = ("memory(T, elements(indices), value(depth))",)
+    REQUIRES = (
+        "rank(indices) < 254",
+        "memory(T, elements(indices), value(depth))",
+    )
     SHAPES = {
         "indices": "where((*x,), axis >= -1)",
         "depth": "()",
@@ -179,7 +183,7 @@ class OneHot(TensorOp[T]):
             output: `T`, `insert(x, axis, depth)`. The vectors, along the new axis.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `rank(indices) < 254`,
                 `memory(T, elements(indices), value(depth))`.
 
         Example:
@@ -246,7 +250,7 @@ MERGE = OneHot.Options.merge
 def _holds(indices: object, depth: object, on_value: object, off_value: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(
+        return rank_of(indices) < 254 and has_room(
             some_dtype_of(on_value, off_value), elements_of(indices), value_of(depth)
         )
     except Exception:
@@ -296,7 +300,7 @@ def one_hot(
         output: `T`, `insert(x, axis, depth)`. The vectors, along the new axis.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `rank(indices) < 254`,
             `memory(T, elements(indices), value(depth))`.
 
     Example:

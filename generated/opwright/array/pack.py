@@ -20,6 +20,8 @@ from opwright_runtime.gencode import (
     fit_together,
     graphs,
     new,
+    rank_of,
+    tensors_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -75,6 +77,7 @@ class Pack(TensorOp[T]):
     """
 
     OP_NAME = "Pack"
+    REQUIRES = ("rank(values) < 254",)
     SHAPES = {
         "values": "(*x,)",
         "output": "(*insert(x, axis, N),)",
@@ -147,7 +150,7 @@ class Pack(TensorOp[T]):
                 axis.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(values) < 254`.
 
         Example:
             >>> pack([[1, 4], [2, 5], [3, 6]]).numpy()
@@ -168,6 +171,7 @@ class Pack(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (all_tensors(values) or fit_together(None, values))
+                and _holds(values)
             ):
                 op.output = execute(
                     context[CURRENT], "Pack", None, values, "axis", opts.axis
@@ -180,6 +184,14 @@ class Pack(TensorOp[T]):
 
 DEFAULTS = Pack.Options()
 MERGE = Pack.Options.merge
+
+
+def _holds(values: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return all(rank_of(_values) < 254 for _values in tensors_of(values))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -218,7 +230,7 @@ def pack(
             axis.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(values) < 254`.
 
     Example:
         >>> pack([[1, 4], [2, 5], [3, 6]]).numpy()
@@ -238,6 +250,7 @@ def pack(
             context[EAGER]
             and not graphs.stack
             and (all_tensors(values) or fit_together(None, values))
+            and _holds(values)
         ):
             _result = execute(context[CURRENT], "Pack", name, values, "axis", axis)
             return _result

@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -79,7 +80,10 @@ class Pad(TensorOp[T]):
     """
 
     OP_NAME = "Pad"
-    REQUIRES = ("memory(T, padded(input, paddings))",)
+    REQUIRES = (
+        "elements(paddings) < 510",
+        "memory(T, padded(input, paddings))",
+    )
     SHAPES = {
         "input": "where((*x,), len(x) <= 8)",
         "paddings": "(len(x), 2)",
@@ -130,7 +134,7 @@ class Pad(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `memory(T, padded(input, paddings))`.
+                `elements(paddings) < 510`, `memory(T, padded(input, paddings))`.
 
         Example:
             >>> pad([[1, 2], [3, 4]], [[1, 0], [0, 2]]).numpy()
@@ -164,7 +168,9 @@ class Pad(TensorOp[T]):
 def _holds(input: object, paddings: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(some_dtype_of(input), padded_of(input, paddings))
+        return elements_of(paddings) < 510 and has_room(
+            some_dtype_of(input), padded_of(input, paddings)
+        )
     except Exception:
         return False
 
@@ -204,7 +210,7 @@ def pad(
         output: `T`, `pad(x, paddings)`. The tensor with zeros around it.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `elements(paddings) < 510`,
             `memory(T, padded(input, paddings))`.
 
     Example:

@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
     fits,
@@ -80,7 +81,10 @@ class PadV2(TensorOp[T]):
     """
 
     OP_NAME = "PadV2"
-    REQUIRES = ("memory(T, padded(input, paddings))",)
+    REQUIRES = (
+        "elements(paddings) < 510",
+        "memory(T, padded(input, paddings))",
+    )
     SHAPES = {
         "input": "where((*x,), len(x) <= 8)",
         "paddings": "(len(x), 2)",
@@ -134,7 +138,7 @@ class PadV2(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `memory(T, padded(input, paddings))`.
+                `elements(paddings) < 510`, `memory(T, padded(input, paddings))`.
 
         Example:
             >>> pad_v2([7, 8, 9], [[0, 2]], -1).numpy()
@@ -172,7 +176,7 @@ class PadV2(TensorOp[T]):
 def _holds(input: object, paddings: object, constant_values: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(
+        return elements_of(paddings) < 510 and has_room(
             some_dtype_of(input, constant_values), padded_of(input, paddings)
         )
     except Exception:
@@ -216,7 +220,7 @@ def pad_v2(
         output: `T`, `pad(x, paddings)`. The tensor with that around it.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `elements(paddings) < 510`,
             `memory(T, padded(input, paddings))`.
 
     Example:

@@ -14,6 +14,7 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
     graphs,
@@ -79,6 +80,7 @@ class Slice(TensorOp[T]):
     """
 
     OP_NAME = "Slice"
+    REQUIRES = ("elements(begin, size) < 255",)
     SHAPES = {
         "input": "(*x,)",
         "begin": "(len(x),)",
@@ -131,7 +133,8 @@ class Slice(TensorOp[T]):
             output: `T`, `*size`. The block.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(begin, size) < 255`.
 
         Example:
             >>> slice([[1, 2, 3], [4, 5, 6]], [0, 1], [2, 1]).numpy()
@@ -152,12 +155,21 @@ class Slice(TensorOp[T]):
                     type(begin) is type(size) is EagerTensor
                     or fit_pair(None, begin, size)
                 )
+                and _holds(begin, size)
             ):
                 op.output = execute(context[CURRENT], "Slice", None, input, begin, size)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input, begin, size), {}, fast_path_error)
+
+
+def _holds(begin: object, size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(begin) < 255 and elements_of(size) < 255
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -198,7 +210,8 @@ def slice(
         output: `T`, `*size`. The block.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(begin, size) < 255`.
 
     Example:
         >>> slice([[1, 2, 3], [4, 5, 6]], [0, 1], [2, 1]).numpy()
@@ -218,6 +231,7 @@ def slice(
             and (
                 type(begin) is type(size) is EagerTensor or fit_pair(None, begin, size)
             )
+            and _holds(begin, size)
         ):
             _result = execute(context[CURRENT], "Slice", name, input, begin, size)
             return _result

@@ -16,6 +16,7 @@ from opwright_runtime.gencode import (
     contents_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -78,7 +79,10 @@ class Tile(TensorOp[T]):
     """
 
     OP_NAME = "Tile"
-    REQUIRES = ("memory(T, shape(input), contents(multiples))",)
+    REQUIRES = (
+        "elements(multiples) < 255",
+        "memory(T, shape(input), contents(multiples))",
+    )
     SHAPES = {
         "input": "(*x,)",
         "multiples": "(len(x),)",
@@ -127,6 +131,7 @@ class Tile(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
+                `elements(multiples) < 255`,
                 `memory(T, shape(input), contents(multiples))`.
 
         Example:
@@ -160,7 +165,9 @@ class Tile(TensorOp[T]):
 def _holds(input: object, multiples: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(some_dtype_of(input), sizes_of(input), contents_of(multiples))
+        return elements_of(multiples) < 255 and has_room(
+            some_dtype_of(input), sizes_of(input), contents_of(multiples)
+        )
     except Exception:
         return False
 
@@ -198,7 +205,7 @@ def tile(
         output: `T`, `tile(x, multiples)`. The repetitions.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `elements(multiples) < 255`,
             `memory(T, shape(input), contents(multiples))`.
 
     Example:

@@ -141,6 +141,7 @@ class ParseSequenceExample(Op):
     REQUIRES = (
         "Ncontext_sparse == len(context_sparse_types)",
         "Nfeature_list_sparse == len(feature_list_sparse_types)",
+        "Nfeature_list_dense == len(feature_list_dense_types)",
     )
     SHAPES = {
         "serialized": "(n,)",
@@ -385,7 +386,8 @@ class ParseSequenceExample(Op):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `Ncontext_sparse == len(context_sparse_types)`,
-                `Nfeature_list_sparse == len(feature_list_sparse_types)`.
+                `Nfeature_list_sparse == len(feature_list_sparse_types)`,
+                `Nfeature_list_dense == len(feature_list_dense_types)`.
 
         Example:
             >>> lists = {"x": {"feature": [{"float_list": {"value": [1, 2]}}] * 2}}
@@ -408,7 +410,9 @@ class ParseSequenceExample(Op):
                 and _holds(
                     opts.Ncontext_sparse,
                     opts.Nfeature_list_sparse,
+                    opts.Nfeature_list_dense,
                     opts.context_sparse_types,
+                    opts.feature_list_dense_types,
                     opts.feature_list_sparse_types,
                 )
             ):
@@ -491,14 +495,18 @@ MERGE = ParseSequenceExample.Options.merge
 def _holds(
     Ncontext_sparse: int,
     Nfeature_list_sparse: int,
+    Nfeature_list_dense: int,
     context_sparse_types: Sequence[object],
+    feature_list_dense_types: Sequence[object],
     feature_list_sparse_types: Sequence[object],
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return Ncontext_sparse == len(
-            context_sparse_types
-        ) and Nfeature_list_sparse == len(feature_list_sparse_types)
+        return (
+            Ncontext_sparse == len(context_sparse_types)
+            and Nfeature_list_sparse == len(feature_list_sparse_types)
+            and Nfeature_list_dense == len(feature_list_dense_types)
+        )
     except Exception:
         return False
 
@@ -602,7 +610,8 @@ def parse_sequence_example(
     Raises:
         OpError: the op refuses an argument. The call needs
             `Ncontext_sparse == len(context_sparse_types)`,
-            `Nfeature_list_sparse == len(feature_list_sparse_types)`.
+            `Nfeature_list_sparse == len(feature_list_sparse_types)`,
+            `Nfeature_list_dense == len(feature_list_dense_types)`.
 
     Example:
         >>> lists = {"x": {"feature": [{"float_list": {"value": [1, 2]}}] * 2}}
@@ -624,7 +633,9 @@ def parse_sequence_example(
             and _holds(
                 Ncontext_sparse,
                 Nfeature_list_sparse,
+                Nfeature_list_dense,
                 context_sparse_types,
+                feature_list_dense_types,
                 feature_list_sparse_types,
             )
         ):

@@ -167,6 +167,7 @@ class ParseSequenceExampleV2(Op):
     REQUIRES = (
         "Ncontext_sparse == len(context_sparse_types)",
         "Nfeature_list_sparse == len(feature_list_sparse_types)",
+        "Nfeature_list_dense == len(feature_list_dense_types)",
     )
     SHAPES = {
         "serialized": "where((*b,), len(b) <= 1)",
@@ -502,7 +503,8 @@ class ParseSequenceExampleV2(Op):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `Ncontext_sparse == len(context_sparse_types)`,
-                `Nfeature_list_sparse == len(feature_list_sparse_types)`.
+                `Nfeature_list_sparse == len(feature_list_sparse_types)`,
+                `Nfeature_list_dense == len(feature_list_dense_types)`.
 
         Example:
             >>> lists = {"x": {"feature": [{"float_list": {"value": [1, 2]}}] * 2}}
@@ -530,6 +532,8 @@ class ParseSequenceExampleV2(Op):
                     opts.Ncontext_sparse,
                     opts.context_sparse_types,
                     opts.Nfeature_list_sparse,
+                    opts.Nfeature_list_dense,
+                    opts.feature_list_dense_types,
                     opts.feature_list_sparse_types,
                 )
             ):
@@ -630,13 +634,17 @@ def _holds(
     Ncontext_sparse: int,
     context_sparse_types: Sequence[object],
     Nfeature_list_sparse: int,
+    Nfeature_list_dense: int,
+    feature_list_dense_types: Sequence[object],
     feature_list_sparse_types: Sequence[object],
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return Ncontext_sparse == len(
-            context_sparse_types
-        ) and Nfeature_list_sparse == len(feature_list_sparse_types)
+        return (
+            Ncontext_sparse == len(context_sparse_types)
+            and Nfeature_list_sparse == len(feature_list_sparse_types)
+            and Nfeature_list_dense == len(feature_list_dense_types)
+        )
     except Exception:
         return False
 
@@ -772,7 +780,8 @@ def parse_sequence_example_v2(
     Raises:
         OpError: the op refuses an argument. The call needs
             `Ncontext_sparse == len(context_sparse_types)`,
-            `Nfeature_list_sparse == len(feature_list_sparse_types)`.
+            `Nfeature_list_sparse == len(feature_list_sparse_types)`,
+            `Nfeature_list_dense == len(feature_list_dense_types)`.
 
     Example:
         >>> lists = {"x": {"feature": [{"float_list": {"value": [1, 2]}}] * 2}}
@@ -799,6 +808,8 @@ def parse_sequence_example_v2(
                 Ncontext_sparse,
                 context_sparse_types,
                 Nfeature_list_sparse,
+                Nfeature_list_dense,
+                feature_list_dense_types,
                 feature_list_sparse_types,
             )
         ):

@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
@@ -131,6 +132,7 @@ class ParseSingleSequenceExample(Op):
     """
 
     OP_NAME = "ParseSingleSequenceExample"
+    REQUIRES = ("elements(debug_name) == 1",)
     SHAPES = {
         "serialized": "()",
         "feature_list_dense_missing_assumed_empty": "(k,)",
@@ -331,7 +333,8 @@ class ParseSingleSequenceExample(Op):
                 `_ *feature_list_dense_shapes[i]`. For each dense list, its steps.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(debug_name) == 1`.
 
         Example:
             >>> lists = {"x": {"feature": [{"float_list": {"value": [1, 2]}}] * 2}}
@@ -348,7 +351,7 @@ class ParseSingleSequenceExample(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(debug_name):
                 (
                     op.context_sparse_indices,
                     op.context_sparse_values,
@@ -409,6 +412,14 @@ class ParseSingleSequenceExample(Op):
 
 DEFAULTS = ParseSingleSequenceExample.Options()
 MERGE = ParseSingleSequenceExample.Options.merge
+
+
+def _holds(debug_name: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(debug_name) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -497,7 +508,7 @@ def parse_single_sequence_example(
             `_ *feature_list_dense_shapes[i]`. For each dense list, its steps.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(debug_name) == 1`.
 
     Example:
         >>> lists = {"x": {"feature": [{"float_list": {"value": [1, 2]}}] * 2}}
@@ -513,7 +524,7 @@ def parse_single_sequence_example(
     fast_path_error = None
     _result: ParseSingleSequenceExampleOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(debug_name):
             _result = ParseSingleSequenceExampleOutputs._make(
                 execute(
                     context[CURRENT],

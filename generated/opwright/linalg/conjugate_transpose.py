@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -79,6 +80,7 @@ class ConjugateTranspose(TensorOp[T]):
     TRUNCATED = {
         "perm": "int32",
     }
+    REQUIRES = ("elements(perm) < 255",)
     SHAPES = {
         "x": "(*x,)",
         "perm": "(len(x),)",
@@ -126,7 +128,7 @@ class ConjugateTranspose(TensorOp[T]):
             y: `T`, `permute(x, perm)`. The conjugated elements in the new order.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(perm) < 255`.
 
         Example:
             >>> conjugate_transpose([[1 + 2j, 3j]], [1, 0]).numpy()
@@ -147,12 +149,21 @@ class ConjugateTranspose(TensorOp[T]):
                     and -2147483648 <= perm <= 2147483647
                     or fits(TInt32, perm)
                 )
+                and _holds(perm)
             ):
                 op.y = execute(context[CURRENT], "ConjugateTranspose", None, x, perm)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (x, perm), {}, fast_path_error)
+
+
+def _holds(perm: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(perm) < 255
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -188,7 +199,7 @@ def conjugate_transpose(
         y: `T`, `permute(x, perm)`. The conjugated elements in the new order.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(perm) < 255`.
 
     Example:
         >>> conjugate_transpose([[1 + 2j, 3j]], [1, 0]).numpy()
@@ -209,6 +220,7 @@ def conjugate_transpose(
                 and -2147483648 <= perm <= 2147483647
                 or fits(TInt32, perm)
             )
+            and _holds(perm)
         ):
             _result = execute(context[CURRENT], "ConjugateTranspose", name, x, perm)
             return _result

@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -84,6 +85,7 @@ class Transpose(TensorOp[T]):
     TRUNCATED = {
         "perm": "int32",
     }
+    REQUIRES = ("elements(perm) < 255",)
     SHAPES = {
         "x": "(*x,)",
         "perm": "(len(x),)",
@@ -136,7 +138,7 @@ class Transpose(TensorOp[T]):
             y: `T`, `permute(x, perm)`. The same elements in the new order.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(perm) < 255`.
 
         Example:
             >>> transpose([[1, 2, 3], [4, 5, 6]], [1, 0]).numpy()
@@ -160,12 +162,21 @@ class Transpose(TensorOp[T]):
                     and -2147483648 <= perm <= 2147483647
                     or fits(TInt32, perm)
                 )
+                and _holds(perm)
             ):
                 op.y = execute(context[CURRENT], "Transpose", None, x, perm)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (x, perm), {}, fast_path_error)
+
+
+def _holds(perm: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(perm) < 255
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -205,7 +216,7 @@ def transpose(
         y: `T`, `permute(x, perm)`. The same elements in the new order.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(perm) < 255`.
 
     Example:
         >>> transpose([[1, 2, 3], [4, 5, 6]], [1, 0]).numpy()
@@ -229,6 +240,7 @@ def transpose(
                 and -2147483648 <= perm <= 2147483647
                 or fits(TInt32, perm)
             )
+            and _holds(perm)
         ):
             _result = execute(context[CURRENT], "Transpose", name, x, perm)
             return _result

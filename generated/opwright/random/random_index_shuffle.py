@@ -87,7 +87,10 @@ class RandomIndexShuffle(TensorOp[Dtype]):
     """
 
     OP_NAME = "RandomIndexShuffle"
-    REQUIRES = ("0 <= rounds <= 2**20",)
+    REQUIRES = (
+        "0 <= rounds <= 2**20",
+        "rounds % 2 == 0",
+    )
     SHAPES = {
         "index": "either((), (n,))",
         "seed": "either((3,), (n, 3))",
@@ -172,7 +175,8 @@ class RandomIndexShuffle(TensorOp[Dtype]):
             output: `dtype`, `scalar | n`. Positions after it.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `0 <= rounds <= 2**20`.
+            OpError: the op refuses an argument. The call needs `0 <= rounds <= 2**20`,
+                `rounds % 2 == 0`.
 
         Example:
             >>> random_index_shuffle(np.arange(6), [1, 2, 3], np.int64(5)).numpy()
@@ -218,7 +222,7 @@ MERGE = RandomIndexShuffle.Options.merge
 def _holds(rounds: int) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return 0 <= rounds <= 1048576
+        return 0 <= rounds <= 1048576 and rounds % 2 == 0
     except Exception:
         return False
 
@@ -270,7 +274,8 @@ def random_index_shuffle(
         output: `dtype`, `scalar | n`. Positions after it.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `0 <= rounds <= 2**20`.
+        OpError: the op refuses an argument. The call needs `0 <= rounds <= 2**20`,
+            `rounds % 2 == 0`.
 
     Example:
         >>> random_index_shuffle(np.arange(6), [1, 2, 3], np.int64(5)).numpy()

@@ -71,7 +71,7 @@ class RecordInput(TensorOp[TString]):
     OP_NAME = "RecordInput"
     REQUIRES = (
         "file_buffer_size >= 1",
-        "1 <= file_parallelism <= 2**16",
+        "1 <= file_parallelism <= 2**15",
         'memory("string", batch_size)',
     )
     SHAPES = {
@@ -197,7 +197,7 @@ class RecordInput(TensorOp[TString]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `file_buffer_size >= 1`,
-                `1 <= file_parallelism <= 2**16`, `memory("string", batch_size)`.
+                `1 <= file_parallelism <= 2**15`, `memory("string", batch_size)`.
 
         Example:
             >>> with tf.io.TFRecordWriter("votes.tfrecord") as writer:
@@ -267,7 +267,7 @@ def _holds(file_buffer_size: int, file_parallelism: int, batch_size: int) -> boo
     try:
         return (
             file_buffer_size >= 1
-            and 1 <= file_parallelism <= 65536
+            and 1 <= file_parallelism <= 32768
             and has_room("string", batch_size)
         )
     except Exception:
@@ -322,7 +322,7 @@ def record_input(
 
     Raises:
         OpError: the op refuses an argument. The call needs `file_buffer_size >= 1`,
-            `1 <= file_parallelism <= 2**16`, `memory("string", batch_size)`.
+            `1 <= file_parallelism <= 2**15`, `memory("string", batch_size)`.
 
     Example:
         >>> with tf.io.TFRecordWriter("votes.tfrecord") as writer:

@@ -20,10 +20,12 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
     has_room,
+    least_of,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -81,7 +83,10 @@ class SetSize(TensorOp[TInt32]):
     """
 
     OP_NAME = "SetSize"
-    REQUIRES = ('memory("int32", contents(set_shape)[:-1])',)
+    REQUIRES = (
+        'memory("int32", contents(set_shape)[:-1])',
+        "validate_indices or elements(set_indices) == 0 or least(set_indices) >= 0",
+    )
     SHAPES = {
         "set_indices": "where((n, r), r >= 2)",
         "set_values": "(n,)",
@@ -160,7 +165,8 @@ class SetSize(TensorOp[TInt32]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `memory("int32", contents(set_shape)[:-1])`.
+                `memory("int32", contents(set_shape)[:-1])`, `validate_indices or
+                elements(set_indices) == 0 or least(set_indices) >= 0`.
 
         Example:
             >>> tags = tf.sparse.from_dense([[b"a", b"b", b"a"], [b"c", b"", b""]])
@@ -188,7 +194,7 @@ class SetSize(TensorOp[TInt32]):
                     and -9223372036854775808 <= set_shape <= 9223372036854775807
                     or fits(TInt64, set_shape)
                 )
-                and _holds(set_shape)
+                and _holds(set_indices, set_shape, opts.validate_indices)
             ):
                 op.size = execute(
                     context[CURRENT],
@@ -215,10 +221,14 @@ DEFAULTS = SetSize.Options()
 MERGE = SetSize.Options.merge
 
 
-def _holds(set_shape: object) -> bool:
+def _holds(set_indices: object, set_shape: object, validate_indices: bool) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room("int32", contents_of(set_shape)[:-1])
+        return has_room("int32", contents_of(set_shape)[:-1]) and (
+            validate_indices
+            or elements_of(set_indices) == 0
+            or least_of(set_indices) >= 0
+        )
     except Exception:
         return False
 
@@ -263,7 +273,8 @@ def set_size(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `memory("int32", contents(set_shape)[:-1])`.
+            `memory("int32", contents(set_shape)[:-1])`, `validate_indices or
+            elements(set_indices) == 0 or least(set_indices) >= 0`.
 
     Example:
         >>> tags = tf.sparse.from_dense([[b"a", b"b", b"a"], [b"c", b"", b""]])
@@ -290,7 +301,7 @@ def set_size(
                 and -9223372036854775808 <= set_shape <= 9223372036854775807
                 or fits(TInt64, set_shape)
             )
-            and _holds(set_shape)
+            and _holds(set_indices, set_shape, validate_indices)
         ):
             _result = execute(
                 context[CURRENT],

@@ -15,11 +15,13 @@ from opwright_runtime.gencode import (
     all_tensors,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fit_together,
     fits,
     graphs,
     new,
+    tensors_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -91,6 +93,7 @@ class SparseConcat(Op, Generic[T]):
     """
 
     OP_NAME = "SparseConcat"
+    REQUIRES = ("elements(shapes) < 255",)
     SHAPES = {
         "indices": "(n[i], r)",
         "values": "(n[i],)",
@@ -152,7 +155,8 @@ class SparseConcat(Op, Generic[T]):
             output_shape: int64, `r`. The sizes, added up along `concat_dim`.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(shapes) < 255`.
 
         Example:
             >>> a = tf.sparse.from_dense([[1, 0], [0, 2]])
@@ -174,6 +178,7 @@ class SparseConcat(Op, Generic[T]):
                 and (all_tensors(indices) or fits(TInt64, indices))
                 and (all_tensors(shapes) or fits(TInt64, shapes))
                 and (all_tensors(values) or fit_together(None, values))
+                and _holds(shapes)
             ):
                 op.output_indices, op.output_values, op.output_shape = execute(
                     context[CURRENT],
@@ -194,6 +199,14 @@ class SparseConcat(Op, Generic[T]):
             {"concat_dim": concat_dim},
             fast_path_error,
         )
+
+
+def _holds(shapes: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return all(elements_of(_shapes) < 255 for _shapes in tensors_of(shapes))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -237,7 +250,7 @@ def sparse_concat(
         output_shape: int64, `r`. The sizes, added up along `concat_dim`.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(shapes) < 255`.
 
     Example:
         >>> a = tf.sparse.from_dense([[1, 0], [0, 2]])
@@ -259,6 +272,7 @@ def sparse_concat(
             and (all_tensors(indices) or fits(TInt64, indices))
             and (all_tensors(shapes) or fits(TInt64, shapes))
             and (all_tensors(values) or fit_together(None, values))
+            and _holds(shapes)
         ):
             _result = SparseConcatOutputs._make(
                 execute(

@@ -13,12 +13,15 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TInt64,
+    contents_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
     fits,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -94,6 +97,9 @@ class SparseFillEmptyRows(Op, Generic[T]):
     """
 
     OP_NAME = "SparseFillEmptyRows"
+    REQUIRES = (
+        'memory("int64", contents(dense_shape)[:1], elements(dense_shape) + 1)',
+    )
     SHAPES = {
         "indices": "(n, r)",
         "values": "(n,)",
@@ -163,7 +169,8 @@ class SparseFillEmptyRows(Op, Generic[T]):
                 among those of the output.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `memory("int64",
+                contents(dense_shape)[:1], elements(dense_shape) + 1)`.
 
         Example:
             >>> a = tf.sparse.from_dense([[1, 2], [0, 0], [0, 3]])
@@ -197,6 +204,7 @@ class SparseFillEmptyRows(Op, Generic[T]):
                     type(values) is type(default_value) is EagerTensor
                     or fit_pair(None, values, default_value)
                 )
+                and _holds(dense_shape)
             ):
                 (
                     op.output_indices,
@@ -218,6 +226,16 @@ class SparseFillEmptyRows(Op, Generic[T]):
         return op._build(
             scope, (indices, values, dense_shape, default_value), {}, fast_path_error
         )
+
+
+def _holds(dense_shape: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            "int64", contents_of(dense_shape)[:1], elements_of(dense_shape) + 1
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -259,7 +277,8 @@ def sparse_fill_empty_rows(
             those of the output.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `memory("int64",
+            contents(dense_shape)[:1], elements(dense_shape) + 1)`.
 
     Example:
         >>> a = tf.sparse.from_dense([[1, 2], [0, 0], [0, 3]])
@@ -293,6 +312,7 @@ def sparse_fill_empty_rows(
                 type(values) is type(default_value) is EagerTensor
                 or fit_pair(None, values, default_value)
             )
+            and _holds(dense_shape)
         ):
             _result = SparseFillEmptyRowsOutputs._make(
                 execute(

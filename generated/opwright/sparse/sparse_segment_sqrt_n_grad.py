@@ -92,7 +92,10 @@ class SparseSegmentSqrtNGrad(TensorOp[T]):
     """
 
     OP_NAME = "SparseSegmentSqrtNGrad"
-    REQUIRES = ("memory(T, value(output_dim0), shape(grad)[1:])",)
+    REQUIRES = (
+        "memory(T, value(output_dim0), shape(grad)[1:])",
+        'memory("float64", shape(grad)[:1])',
+    )
     SHAPES = {
         "grad": "(segments, *row)",
         "indices": "(n,)",
@@ -153,7 +156,8 @@ class SparseSegmentSqrtNGrad(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `memory(T, value(output_dim0), shape(grad)[1:])`.
+                `memory(T, value(output_dim0), shape(grad)[1:])`,
+                `memory("float64", shape(grad)[:1])`.
 
         Example:
             >>> grad = np.float32([[1], [2], [4]])
@@ -211,7 +215,11 @@ class SparseSegmentSqrtNGrad(TensorOp[T]):
 def _holds(grad: object, output_dim0: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(some_dtype_of(grad), value_of(output_dim0), sizes_of(grad)[1:])
+        return has_room(
+            some_dtype_of(grad),
+            value_of(output_dim0),
+            (_sizes_of_grad := sizes_of(grad))[1:],
+        ) and has_room("float64", _sizes_of_grad[:1])
     except Exception:
         return False
 
@@ -260,7 +268,8 @@ def sparse_segment_sqrt_n_grad(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `memory(T, value(output_dim0), shape(grad)[1:])`.
+            `memory(T, value(output_dim0), shape(grad)[1:])`,
+            `memory("float64", shape(grad)[:1])`.
 
     Example:
         >>> grad = np.float32([[1], [2], [4]])

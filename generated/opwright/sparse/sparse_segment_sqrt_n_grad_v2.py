@@ -20,7 +20,9 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -100,6 +102,7 @@ class SparseSegmentSqrtNGradV2(Op, Generic[T, Tidx]):
     """
 
     OP_NAME = "SparseSegmentSqrtNGradV2"
+    REQUIRES = ('memory("float64", shape(grad)[:1])',)
     SHAPES = {
         "grad": "(segments, *row)",
         "indices": "(n,)",
@@ -165,7 +168,8 @@ class SparseSegmentSqrtNGradV2(Op, Generic[T, Tidx]):
             sorted_unique_indices: `Tidx`, `_taken`. The rows that were taken, u above.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory("float64", shape(grad)[:1])`.
 
         Example:
             >>> grad = np.float32([[1], [2], [4]])
@@ -199,6 +203,7 @@ class SparseSegmentSqrtNGradV2(Op, Generic[T, Tidx]):
                     and -2147483648 <= segment_ids <= 2147483647
                     or fits(TInt32, segment_ids)
                 )
+                and _holds(grad)
             ):
                 op.output, op.sorted_unique_indices = execute(
                     context[CURRENT],
@@ -215,6 +220,14 @@ class SparseSegmentSqrtNGradV2(Op, Generic[T, Tidx]):
         return op._build(
             scope, (grad, indices, segment_ids, dense_output_dim0), {}, fast_path_error
         )
+
+
+def _holds(grad: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room("float64", sizes_of(grad)[:1])
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -263,7 +276,8 @@ def sparse_segment_sqrt_n_grad_v2(
         sorted_unique_indices: `Tidx`, `_taken`. The rows that were taken, u above.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory("float64", shape(grad)[:1])`.
 
     Example:
         >>> grad = np.float32([[1], [2], [4]])
@@ -297,6 +311,7 @@ def sparse_segment_sqrt_n_grad_v2(
                 and -2147483648 <= segment_ids <= 2147483647
                 or fits(TInt32, segment_ids)
             )
+            and _holds(grad)
         ):
             _result = SparseSegmentSqrtNGradV2Outputs._make(
                 execute(

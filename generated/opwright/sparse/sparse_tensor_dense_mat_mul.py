@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     as_bool,
+    contents_of,
     context,
     default,
     describe_missing_args,
@@ -22,7 +23,10 @@ from opwright_runtime.gencode import (
     fit_pair,
     fits,
     graphs,
+    has_room,
     new,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -95,6 +99,9 @@ class SparseTensorDenseMatMul(TensorOp[T]):
     """
 
     OP_NAME = "SparseTensorDenseMatMul"
+    REQUIRES = (
+        "memory(T, contents(a_shape)[1:] if adjoint_a else contents(a_shape)[:1], shape(b)[:1] if adjoint_b else shape(b)[1:])",
+    )
     SHAPES = {
         "a_indices": "(n, 2)",
         "a_values": "(n,)",
@@ -191,7 +198,9 @@ class SparseTensorDenseMatMul(TensorOp[T]):
                 dense matrix.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `memory(T,
+                contents(a_shape)[1:] if adjoint_a else contents(a_shape)[:1],
+                shape(b)[:1] if adjoint_b else shape(b)[1:])`.
 
         Example:
             >>> a = tf.sparse.from_dense([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]])
@@ -229,6 +238,7 @@ class SparseTensorDenseMatMul(TensorOp[T]):
                     type(a_values) is type(b) is EagerTensor
                     or fit_pair(None, a_values, b)
                 )
+                and _holds(a_values, a_shape, b, opts.adjoint_a, opts.adjoint_b)
             ):
                 op.product = execute(
                     context[CURRENT],
@@ -256,6 +266,20 @@ class SparseTensorDenseMatMul(TensorOp[T]):
 
 DEFAULTS = SparseTensorDenseMatMul.Options()
 MERGE = SparseTensorDenseMatMul.Options.merge
+
+
+def _holds(
+    a_values: object, a_shape: object, b: object, adjoint_a: bool, adjoint_b: bool
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            some_dtype_of(a_values, b),
+            contents_of(a_shape)[1:] if adjoint_a else contents_of(a_shape)[:1],
+            sizes_of(b)[:1] if adjoint_b else sizes_of(b)[1:],
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -310,7 +334,9 @@ def sparse_tensor_dense_mat_mul(
             dense matrix.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `memory(T,
+            contents(a_shape)[1:] if adjoint_a else contents(a_shape)[:1], shape(b)[:1]
+            if adjoint_b else shape(b)[1:])`.
 
     Example:
         >>> a = tf.sparse.from_dense([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]])
@@ -346,6 +372,7 @@ def sparse_tensor_dense_mat_mul(
             and (
                 type(a_values) is type(b) is EagerTensor or fit_pair(None, a_values, b)
             )
+            and _holds(a_values, a_shape, b, adjoint_a, adjoint_b)
         ):
             _result = execute(
                 context[CURRENT],

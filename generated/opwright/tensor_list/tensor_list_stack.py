@@ -81,7 +81,7 @@ class TensorListStack(TensorOp[ElementDtype]):
     """
 
     OP_NAME = "TensorListStack"
-    REQUIRES = ("elements(element_shape) < 255",)
+    REQUIRES = ("elements(element_shape) < 254",)
     SHAPES = {
         "input_handle": "of((), (*e,))",
         "element_shape": "either((), (len(e),))",
@@ -159,7 +159,7 @@ class TensorListStack(TensorOp[ElementDtype]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(element_shape) < 255`.
+                `elements(element_shape) < 254`.
 
         Example:
             >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -219,7 +219,7 @@ MERGE = TensorListStack.Options.merge
 def _holds(element_shape: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(element_shape) < 255
+        return elements_of(element_shape) < 254
     except Exception:
         return False
 
@@ -265,7 +265,7 @@ def tensor_list_stack(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(element_shape) < 255`.
+            `elements(element_shape) < 254`.
 
     Example:
         >>> rows = [[1, 2], [3, 4], [5, 6]]
