@@ -147,3 +147,62 @@ def test_tpu_check_command_keras_model_is_inference(
         report = json.loads(capsys.readouterr().out)
         assert report["training"] is False
         assert report["compilations"][0]["alias_bytes"] == 0
+
+
+LEFT, RIGHT = keras.Input([16], name="left"), keras.Input([12, 8], name="right")
+two = keras.Model(
+    [LEFT, RIGHT],
+    keras.layers.Dense(4)(LEFT) + keras.layers.Dense(4)(keras.layers.Flatten()(RIGHT)),
+    name="two",
+)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ([8, 16], [8, 12, 8]),
+        ([[8, 16], [8, 12, 8]],),
+        ([8, 16],),
+        (tf.TensorSpec([8, 16]), tf.TensorSpec([8, 12, 8])),
+    ],
+    ids=["shapes", "list of shapes", "one shape", "specs"],
+)
+def test_check_tpu_shapes_of_several_inputs_by_place_gives_their_names(
+    given: Any,
+) -> None:
+    said = r"^two has several inputs: give left=\[8, 16\], right=\[8, 12, 8\]$"
+    with pytest.raises(TpuCheckError, match=said):
+        check_tpu(two, *given, chips="v5e")
+
+
+def test_check_tpu_examples_in_the_structure_of_several_inputs_are_passed_on() -> None:
+    specs = [tf.TensorSpec([8, 16]), tf.TensorSpec([8, 12, 8])]
+    assert check_tpu(two, specs, chips="v5e").compiles
+
+
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [
+        (keras.layers.Dense(4, name="layer"), "layer"),
+        (keras.Sequential([keras.layers.Dense(4)], name="open"), "open"),
+    ],
+)
+def test_check_tpu_shape_without_known_inputs_says_to_give_a_spec(
+    program: Any, name: str
+) -> None:
+    wanted = rf"^{name} does not know its inputs: .* give tf\.TensorSpec\(\[8, 16\], "
+    for args, kwargs in (([[8, 16]], {}), ([], {"inputs": [8, 16]})):
+        with pytest.raises(TpuCheckError, match=wanted):
+            check_tpu(program, *args, chips="v5e", **kwargs)
+    with pytest.raises(
+        TpuCheckError, match=r"missing 'inputs'; its inputs are: inputs$"
+    ):
+        check_tpu(program, chips="v5e")
+
+
+def test_check_tpu_sizes_as_arguments_says_to_give_one_list(file: Path) -> None:
+    for model in (flipped, file):
+        with pytest.raises(TpuCheckError, match=r"as one list, \[2, 8, 8, 3\]$"):
+            check_tpu(model, *IMAGES, chips="v5e")
+    with pytest.raises(TpuCheckError, match=r"one list, in tf\.TensorSpec\(\[8, 4\], "):
+        check_tpu(keras.layers.Dense(4), 8, 4, chips="v5e")

@@ -127,12 +127,13 @@ def _trace(
         return lowering.from_keras_file(path, args, kwargs)
     say("tracing")
     declared = inputs.of_keras_model(program)
+    given = args if declared else (*args, *kwargs.values())
+    inputs.check_model_call(lowering.name_of(program), program, declared, given)
     mode, others = inputs.call_mode(program, args, kwargs)
     # Structures of inputs, and other arguments of a call, are passed on as they are.
     if declared is None or len(args) > 1 or (args and (others or len(declared) > 1)):
         return lowering.from_function(program, args, kwargs)
-    name = str(getattr(program, "name", "the model"))
-    specs = inputs.fixed(name, declared, args, others)
+    specs = inputs.fixed(lowering.name_of(program), declared, args, others)
     return lowering.from_keras_model(program, specs, mode)
 
 

@@ -34,7 +34,7 @@ class OpenShapeError(TpuCheckError):
 
     def __init__(self, shapes: Mapping[str, tuple[int | None, ...] | None]) -> None:
         self.shapes = shapes
-        super().__init__(f"{self.reason}: give {self._arguments()}")
+        super().__init__(f"{self.reason}: give {self.arguments}")
 
     @property
     def reason(self) -> str:
@@ -52,7 +52,8 @@ class OpenShapeError(TpuCheckError):
             for name, shape in self.shapes.items()
         }
 
-    def _arguments(self) -> str:
+    @property
+    def arguments(self) -> str:
         """The arguments of `check_tpu` that would fix the shapes."""
         shapes = {name: f"[{sizes or '...'}]" for name, sizes in self.examples.items()}
         if all(name.isidentifier() for name in shapes):

@@ -135,6 +135,10 @@ def _signature(layer: Any) -> inspect.Signature:
     return inspect.signature(layer.call)
 
 
+def _is_keras(program: object) -> bool:
+    return _is_layer(program, "keras") or _is_layer(program, "tf_keras")
+
+
 def _is_layer(program: object, package: str) -> bool:
     """Whether it is a layer of a version of Keras; models are layers, too."""
     module = sys.modules.get(package)
@@ -157,6 +161,7 @@ def fixed(
         TpuCheckError: an unknown name, or a shape or dtype that does not fit.
     """
     names = ", ".join(inputs) or "none"
+    _check_one_list(program, args)
     if args:
         if given or len(args) > 1 or len(inputs) != 1:
             raise TpuCheckError(f"{program} needs the names of its inputs: {names}")
@@ -197,6 +202,64 @@ def _shown(spec: tf.TensorSpec) -> str:
     return f"{spec.dtype.name} of shape {shape}"
 
 
+def check_model_call(
+    name: str, program: Any, declared: Inputs | None, given: Sequence[Any]
+) -> None:
+    """Raises `TpuCheckError` if shapes stand where a layer or model takes none.
+
+    Args:
+        name: of the program, for errors.
+        program: any program; only layers and models of Keras are looked at.
+        declared: its inputs, if it knows them.
+        given: the arguments of the call without a name.
+    """
+    if not given or not _is_keras(program):
+        return
+    _check_one_list(name, given, in_spec=declared is None)
+    if declared is not None and len(declared) > 1:
+        parts = tf.nest.flatten(given[0])
+        # The structure of its inputs, with tensors in it, is passed on as it is.
+        if hasattr(given[0], "shape") or any(
+            one is None or type(one) is int for one in parts
+        ):
+            raise TpuCheckError(
+                f"{name} has several inputs: give {_named(declared, given)}"
+            )
+    elif declared is None and (shape := _first_shape(given)) is not None:
+        raise TpuCheckError(
+            f"{name} does not know its inputs: in place of {shape} give"
+            f" {_spec_text(shape)}, with the dtype of the input"
+        )
+
+
+def _check_one_list(name: str, given: Sequence[Any], *, in_spec: bool = False) -> None:
+    """Raises `TpuCheckError` if the sizes of a shape are arguments of their own."""
+    if len(given) > 1 and all(type(one) is int for one in given):
+        shape = list(given)
+        wanted = f"in {_spec_text(shape)}" if in_spec else shape
+        raise TpuCheckError(f"{name}: give the shape as one list, {wanted}")
+
+
+def _named(declared: Inputs, given: Sequence[Any]) -> str:
+    """A shape for each input by name, from what was given where that fits."""
+    shapes: dict[str, Any] = {}
+    fits = len(given) == len(declared)
+    for place, (key, spec) in enumerate(declared.items()):
+        example = given[place] if fits else None
+        shape = example if _first_shape([example]) else getattr(example, "shape", None)
+        own = spec.shape
+        if shape is not None and own.is_compatible_with(tf.TensorShape(shape)):
+            own = tf.TensorShape(shape)
+        shapes[key] = None if own.rank is None else tuple(own.as_list())
+    return OpenShapeError(shapes).arguments
+
+
+def _spec_text(shape: Any) -> str:
+    """How to write an example of a shape."""
+    sizes = "..." if tf.TensorShape(shape).rank is None else list(shape)
+    return f"tf.TensorSpec({sizes}, tf.float32)"
+
+
 def check_call(
     name: str, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> None:
@@ -209,7 +272,13 @@ def check_call(
     except (TypeError, ValueError):
         return
     parameters = signature.parameters
-    names = ", ".join(parameters) or "none"
+    others = ("training", "mask") if _is_keras(function) else ()
+    listed = [
+        key
+        for key, one in parameters.items()
+        if key not in others and not (others and one.kind is one.VAR_KEYWORD)
+    ]
+    names = ", ".join(listed) or "none"
     takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
     unknown = [key for key in kwargs if key not in parameters]
     if unknown and not takes_any:
@@ -251,15 +320,22 @@ def check_examples(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
 
 def shape_hint(given: Sequence[Any]) -> str:
     """What to write in place of the first shape among examples; "" if there is none."""
+    if (shape := _first_shape(given)) is None:
+        return ""
+    sizes = "..." if tf.TensorShape(shape).rank is None else list(shape)
+    return (
+        f"{shape} is no example of a tensor: for a function give"
+        f" tf.TensorSpec({sizes}, dtype), such as tf.float32"
+    )
+
+
+def _first_shape(given: Sequence[Any]) -> Any:
+    """The first shape among examples; None if there is none."""
     for one in given:
         if isinstance(one, tf.TensorShape) or (
             isinstance(one, (list, tuple))
             and one
             and all(size is None or type(size) is int for size in one)
         ):
-            sizes = "..." if tf.TensorShape(one).rank is None else list(one)
-            return (
-                f"{one} is no example of a tensor: for a function give"
-                f" tf.TensorSpec({sizes}, dtype), such as tf.float32"
-            )
-    return ""
+            return one
+    return None

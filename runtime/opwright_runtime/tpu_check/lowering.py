@@ -71,7 +71,7 @@ def from_function(
     function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Traced:
     """Traces a function for example arguments."""
-    name = _name_of(function)
+    name = name_of(function)
     mode, kwargs = inputs.call_mode(function, args, kwargs)
     inputs.check_call(name, function, args, kwargs)
     inputs.check_examples(name, args, kwargs)
@@ -110,7 +110,7 @@ def from_keras_model(
     has_sources: bool = True,
 ) -> Traced:
     """Traces a Keras model for shapes of its inputs, by their names."""
-    name = _name_of(model)
+    name = name_of(model)
 
     def call(*given: tf.Tensor) -> Any:
         structure = model.inputs[0] if len(given) == 1 else model.input
@@ -142,7 +142,7 @@ def from_keras_file(
             " call, or check a function that calls it"
         )
     mode, given = inputs.call_mode(model, args, given)
-    specs = inputs.fixed(_name_of(model), declared, args, given)
+    specs = inputs.fixed(name_of(model), declared, args, given)
     return from_keras_model(model, specs, mode, has_sources=False)
 
 
@@ -276,7 +276,8 @@ def _traced(
     return Traced(name, concrete, specs, (*passed, *captured), has_sources)
 
 
-def _name_of(function: Any) -> str:
+def name_of(function: Any) -> str:
+    """The name of a program, for people."""
     return str(
         getattr(function, "__name__", None)
         or getattr(function, "name", None)
