@@ -207,6 +207,24 @@ def test_check_tpu_unique_with_counts_compiles_as_unique_and_segment_sum() -> No
     assert check_tpu(refused, ids).blockers[0].op == "UniqueWithCounts"
 
 
+def test_check_tpu_returned_string_is_reported_once_where_it_is_made() -> None:
+    @tf.function
+    def text(x: tf.Tensor) -> tf.Tensor:
+        return tf.strings.as_string(x)
+
+    def called(x: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"text": text(x)}
+
+    for program in (tf.strings.as_string, called):
+        (blocker,) = check_tpu(program, FLOAT, chips=ONE).blockers
+        assert blocker.op == "AsString"
+
+
+def test_check_tpu_remedy_of_an_argument_names_it() -> None:
+    report = check_tpu(tf.strings.length, tf.TensorSpec([8], tf.string), chips=ONE)
+    assert "Instead of argument input, StringLength: convert" in str(report)
+
+
 def test_check_tpu_print_is_a_blocker() -> None:
     def printed(x: tf.Tensor) -> tf.Tensor:
         tf.print(x)

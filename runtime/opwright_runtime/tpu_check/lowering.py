@@ -37,6 +37,9 @@ _SIZED_BY_VALUES = frozenset(
     {"DynamicPartition", "Unique", "UniqueV2", "Where", "XlaSetDynamicDimensionSize"}
 )
 
+# Ops that call one function.
+_CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+
 # The forms in which messages of TensorFlow's compiler name a node.
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}|node `([^`]+)`")
 
@@ -348,12 +351,31 @@ def _constant(op: _Op, reason: str) -> str:
 
 
 def _unsupported(traced: Traced) -> tuple[Blocker, ...]:
-    """The ops that XLA has no kernels for."""
-    return tuple(
-        _blocker(traced, op, reason)
+    """The ops that XLA has no kernels for.
+
+    An Identity is left out if it returns the result of another of them.
+    """
+    found = {
+        op: reason
         for op in _operations(traced.function.graph, set())
         if (reason := no_kernel(op) or no_tpu_kernel(op))
+    }
+    return tuple(
+        _blocker(traced, op, reason)
+        for op, reason in found.items()
+        if op.type != "Identity" or _origin(op) not in found
     )
+
+
+def _origin(op: _Op) -> _Op:
+    """The op whose result a row of Identity ops passes on, also out of functions."""
+    while op.type == "Identity":
+        tensor = op.inputs[0]
+        op = tensor.op
+        called = op.type in _CALLS and op.get_attr("f").name
+        if called and (function := op.graph._get_function(called)):
+            op = function.graph.outputs[tensor.value_index].op
+    return op
 
 
 def _blocker(traced: Traced, op: _Op, reason: str) -> Blocker:

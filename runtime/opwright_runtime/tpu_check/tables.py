@@ -118,7 +118,9 @@ def _remedies(blockers: tuple[Blocker, ...]) -> Iterator[RenderableType]:
     ops: dict[str, dict[str, None]] = {}
     for each in blockers:
         if each.remedy is not None:
-            ops.setdefault(each.remedy, {})[each.op or "it"] = None
+            # In its lower case the kind of an argument, which has a name.
+            name = f"{each.op} {each.name}" if each.op.islower() else each.op
+            ops.setdefault(each.remedy, {})[name or "it"] = None
     if ops:
         yield ""
     for remedy, names in ops.items():
