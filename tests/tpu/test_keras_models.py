@@ -12,7 +12,7 @@ import tensorflow as tf
 import tf_keras
 
 from opwright import TpuCheckError, check_tpu
-from opwright_runtime.tpu_check import Report, cli, lowering
+from opwright_runtime.tpu_check import Report, cli, inputs, lowering
 from tpu.support.programs import flipped
 
 IMAGES = [2, 8, 8, 3]
@@ -206,3 +206,35 @@ def test_check_tpu_sizes_as_arguments_says_to_give_one_list(file: Path) -> None:
             check_tpu(model, *IMAGES, chips="v5e")
     with pytest.raises(TpuCheckError, match=r"one list, in tf\.TensorSpec\(\[8, 4\], "):
         check_tpu(keras.layers.Dense(4), 8, 4, chips="v5e")
+
+
+@pytest.mark.rotating
+def test_check_tpu_input_without_a_name_takes_the_names_of_all_forms(
+    tmp_path: Path,
+) -> None:
+    model = keras.Sequential([keras.Input([4]), keras.layers.Dense(3)])
+    model.save(tmp_path / "dense.keras")
+    model.export(tmp_path / "dense", verbose=False)
+    for form in (model, tmp_path / "dense.keras", tmp_path / "dense"):
+        for name in ("keras_tensor", "input_layer", "rows"):
+            report = check_tpu(form, chips="v5e", **{name: [8, 4]})
+            assert report.compiles and report.arguments[0].shape == (8, 4)
+    with pytest.raises(TpuCheckError, match="Did you mean check_tpu's argument chips"):
+        check_tpu(model, chip=["v5e"])
+
+
+@pytest.mark.parametrize("names", ["keras_tensor", "input_layer"])
+def test_fixed_inputs_without_names_are_matched_in_order(names: str) -> None:
+    declared = {
+        "keras_tensor_8": tf.TensorSpec([None, 4], name="keras_tensor_8"),
+        "keras_tensor_9": tf.TensorSpec([None, 5], name="keras_tensor_9"),
+    }
+    given = {f"{names}_11": [8, 5], f"{names}_2": [8, 4]}
+    found = inputs.fixed("model", declared, (), given)
+    assert [spec.shape.as_list() for spec in found.values()] == [[8, 4], [8, 5]]
+
+
+def test_fixed_named_input_takes_no_other_name() -> None:
+    declared = {"x": tf.TensorSpec([None, 4], name="x")}
+    with pytest.raises(TpuCheckError, match=r"model has no input 'y'; there are: x$"):
+        inputs.fixed("model", declared, (), {"y": [8, 4]})

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,9 @@ from opwright_runtime.tpu_check.findings import (
 
 #: Arguments of `check_tpu` itself, for which a wrong name may stand.
 _OPTIONS = ("chips", "signature", "timeout", "notify")
+
+#: Names that Keras gives to inputs without one, with a number from the second on.
+_UNNAMED = re.compile(r"(?:keras_tensor|input_layer|input)(?:_(\d+))?")
 
 #: By name the shape and dtype that a program declares.
 Inputs = Mapping[str, tf.TensorSpec]
@@ -166,6 +170,7 @@ def fixed(
         if given or len(args) > 1 or len(inputs) != 1:
             raise TpuCheckError(f"{program} needs the names of its inputs: {names}")
         given = {next(iter(inputs)): args[0]}
+    given = _own_names(inputs, given)
     unknown = [name for name in given if name not in inputs]
     if unknown:
         raise _no_input(program, unknown[0], names)
@@ -181,6 +186,26 @@ def fixed(
     if is_open:
         raise OpenShapeError(is_open)
     return specs
+
+
+def _own_names(inputs: Inputs, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The given inputs, with the names that the program has for inputs without one.
+
+    Keras names such inputs, in another way if it loads the model. Their numbers are in
+    the order of the inputs. Where there is one such input, it may have any name.
+    """
+    own = [name for name in inputs if _UNNAMED.fullmatch(name) and name not in given]
+    theirs = [name for name in given if name not in inputs]
+    if len(inputs) == len(own) == len(theirs) == 1:
+        value = given[theirs[0]]
+        fits = hasattr(value, "shape") or _first_shape([value]) is not None
+        return {own[0]: value} if fits else given
+    matches = [match for name in theirs if (match := _UNNAMED.fullmatch(name))]
+    if len(own) != len(matches):
+        return given
+    matches.sort(key=lambda match: int(match[1] or 0))
+    renamed = {match[0]: name for match, name in zip(matches, own, strict=True)}
+    return {renamed.get(name, name): value for name, value in given.items()}
 
 
 def _compatible(program: str, declared: tf.TensorSpec, example: Any) -> tf.TensorSpec:
