@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
@@ -28,6 +28,9 @@ _OPTIONS = ("chips", "signature", "timeout", "notify")
 
 #: Names that Keras gives to inputs without one, with a number from the second on.
 _UNNAMED = re.compile(r"(?:keras_tensor|input_layer|input)(?:_(\d+))?")
+
+#: An example of an input: an array, a tensor, a TensorSpec, or a shape.
+Example: TypeAlias = Any
 
 #: By name the shape and dtype that a program declares.
 Inputs = Mapping[str, tf.TensorSpec]
@@ -78,7 +81,7 @@ def of_signature(folder: Path, name: str | None) -> tuple[str, Inputs | None]:
     }
 
 
-def _sizes(shape: Any) -> tf.TensorShape:
+def _sizes(shape: Example) -> tf.TensorShape:
     """The sizes in a message; its class has no types for type checkers."""
     return tf.TensorShape(shape)
 
@@ -150,7 +153,7 @@ def _is_layer(program: object, package: str) -> bool:
 
 
 def fixed(
-    program: str, inputs: Inputs, args: Sequence[Any], given: Mapping[str, Any]
+    program: str, inputs: Inputs, args: Sequence[Example], given: Mapping[str, Example]
 ) -> dict[str, tf.TensorSpec]:
     """The declared inputs, with the shapes that were given.
 
@@ -188,7 +191,7 @@ def fixed(
     return specs
 
 
-def _own_names(inputs: Inputs, given: Mapping[str, Any]) -> Mapping[str, Any]:
+def _own_names(inputs: Inputs, given: Mapping[str, Example]) -> Mapping[str, Example]:
     """The given inputs, with the names that the program has for inputs without one.
 
     Keras names such inputs, in another way if it loads the model. Their numbers are in
@@ -208,7 +211,9 @@ def _own_names(inputs: Inputs, given: Mapping[str, Any]) -> Mapping[str, Any]:
     return {renamed.get(name, name): value for name, value in given.items()}
 
 
-def _compatible(program: str, declared: tf.TensorSpec, example: Any) -> tf.TensorSpec:
+def _compatible(
+    program: str, declared: tf.TensorSpec, example: Example
+) -> tf.TensorSpec:
     """An example's shape, and its dtype if it has one."""
     shape = tf.TensorShape(getattr(example, "shape", example))
     dtype = getattr(example, "dtype", declared.dtype)
@@ -228,7 +233,7 @@ def _shown(spec: tf.TensorSpec) -> str:
 
 
 def check_model_call(
-    name: str, program: Any, declared: Inputs | None, given: Sequence[Any]
+    name: str, program: Any, declared: Inputs | None, given: Sequence[Example]
 ) -> None:
     """Raises `TpuCheckError` if shapes stand where a layer or model takes none.
 
@@ -257,7 +262,9 @@ def check_model_call(
         )
 
 
-def _check_one_list(name: str, given: Sequence[Any], *, in_spec: bool = False) -> None:
+def _check_one_list(
+    name: str, given: Sequence[Example], *, in_spec: bool = False
+) -> None:
     """Raises `TpuCheckError` if the sizes of a shape are arguments of their own."""
     if len(given) > 1 and all(type(one) is int for one in given):
         shape = list(given)
@@ -265,9 +272,9 @@ def _check_one_list(name: str, given: Sequence[Any], *, in_spec: bool = False) -
         raise TpuCheckError(f"{name}: give the shape as one list, {wanted}")
 
 
-def _named(declared: Inputs, given: Sequence[Any]) -> str:
+def _named(declared: Inputs, given: Sequence[Example]) -> str:
     """A shape for each input by name, from what was given where that fits."""
-    shapes: dict[str, Any] = {}
+    shapes: dict[str, Example] = {}
     fits = len(given) == len(declared)
     for place, (key, spec) in enumerate(declared.items()):
         example = given[place] if fits else None
@@ -279,14 +286,14 @@ def _named(declared: Inputs, given: Sequence[Any]) -> str:
     return OpenShapeError(shapes).arguments
 
 
-def _spec_text(shape: Any) -> str:
+def _spec_text(shape: Example) -> str:
     """How to write an example of a shape."""
     sizes = "..." if tf.TensorShape(shape).rank is None else list(shape)
     return f"tf.TensorSpec({sizes}, tf.float32)"
 
 
 def check_call(
-    name: str, function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    name: str, function: Any, args: tuple[Example, ...], kwargs: Mapping[str, Example]
 ) -> None:
     """Raises `TpuCheckError` if a function cannot be called with these arguments."""
     called = getattr(function, "python_function", function)
@@ -331,7 +338,9 @@ def _no_input(program: str, name: str, names: str) -> TpuCheckError:
     return TpuCheckError(f"{program} has no input {name!r}; there are: {names}{hint}")
 
 
-def check_examples(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+def check_examples(
+    name: str, args: tuple[Example, ...], kwargs: Mapping[str, Example]
+) -> None:
     """Raises `TpuCheckError` if a shape stands where a function needs an example.
 
     A list of numbers is a Python value of a function, so it may accompany a tensor.
@@ -343,7 +352,7 @@ def check_examples(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) 
         raise TpuCheckError(f"{name}: {hint}")
 
 
-def shape_hint(given: Sequence[Any]) -> str:
+def shape_hint(given: Sequence[Example]) -> str:
     """What to write in place of the first shape among examples; "" if there is none."""
     if (shape := _first_shape(given)) is None:
         return ""
@@ -354,7 +363,7 @@ def shape_hint(given: Sequence[Any]) -> str:
     )
 
 
-def _first_shape(given: Sequence[Any]) -> Any:
+def _first_shape(given: Sequence[Example]) -> Example:
     """The first shape among examples; None if there is none."""
     for one in given:
         if isinstance(one, tf.TensorShape) or (
