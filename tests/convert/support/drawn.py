@@ -323,8 +323,13 @@ class Made:
 
 
 def convert_drawn(drawn: Drawn, convert: Any, folder: Path) -> Made:
-    """Saves a model in a folder and converts it; finds all that is wrong."""
-    drawn.save(folder / "source")
+    """Converts the model in a folder; finds all that is wrong.
+
+    Args:
+        drawn: the model.
+        convert: the conversion.
+        folder: it has the saved model as "source".
+    """
     target = folder / "target"
     kept = b"kept"
     target.write_bytes(kept)
