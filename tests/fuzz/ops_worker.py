@@ -17,6 +17,7 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
+from tensorflow.python.framework import error_interpolation
 
 from opwright_runtime import errors
 from opwright_runtime._binding import diagnosis
@@ -70,6 +71,15 @@ class Explainer:
         if isinstance(error, core._NotOkStatusException) and self.number % EXPLAINED:
             return core._status_to_exception(error)
         return self.explain(error, *call)
+
+
+def shorten_errors() -> None:
+    """Leaves out of errors where in the code a graph's op was added.
+
+    Its text takes as long as hundreds of calls.
+    """
+    tf.debugging.disable_traceback_filtering()
+    error_interpolation.parse_message = lambda message: (message, [], [])
 
 
 # Of each call of an example.
@@ -302,6 +312,7 @@ def obey(command: dict[str, Any], report: Reports) -> None:
         return
     tf.get_logger().setLevel("ERROR")
     os.chdir(command["folder"])  # Where files go.
+    shorten_errors()
     tf.constant(0)  # What TensorFlow needs once is no call's own.
     limit_memory(ADDRESS_SPACE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -100,6 +100,14 @@ def test_is_own_leaves_out_what_tensorflow_does_not_take(call: Any, own: bool) -
     assert is_own(raised.value) is own
 
 
+def test_shorten_errors_leaves_out_where_an_op_was_added(
+    worker: LimitedWorker,
+) -> None:
+    bend = seed_with("Reshape", "shape", "value", "[-7,")
+    told = replayed(worker, call("Reshape", bend, mode="function")).told
+    assert told and "defined at" not in told
+
+
 def seed_with(op: str, place: str, kind: str, wanted: str) -> Bend:
     """A bend of an argument that makes it what is wanted, as text."""
     info = info_of(op)
@@ -278,6 +286,15 @@ def test_example_quantized_tensors_of_a_graph_have_integers() -> None:
     for one in base.arguments["values"]:
         assert one.dtype == tf.quint8 and one.array.dtype == np.uint8
         assert one.tensor.dtype == tf.quint8
+
+
+@pytest.mark.parametrize("op", ["RandomUniform", "StatefulUniform", "Multinomial"])
+def test_example_makes_the_same_arguments_again(op: str) -> None:
+    example = Example(op)
+    first, again = example.calls()[0].arguments, example.calls()[0].arguments
+    for name, one in first.items():
+        if isinstance(one, TensorValue):
+            np.testing.assert_array_equal(one.array, again[name].array)
 
 
 def test_example_handles_have_the_expressions_that_make_them() -> None:
