@@ -18,6 +18,7 @@ import tensorflow as tf
 from opwright_runtime._internals import (
     autograph_config,
     branch_or_loop_graph,
+    ops,
     pywrap_tfe,
     sparse_core_embedding,
     tpu_embedding_class,
@@ -75,6 +76,15 @@ def replace_gradient_function(function: Function) -> None:
         register(function)
 
 
+def wrap_gradient_lookup(wrapped: Callable[[Function], Function]) -> None:
+    """Replaces what gradients in graphs find an op's gradient with, once.
+
+    The function takes the node of the op, and raises a LookupError if it has none.
+    """
+    if tf.__version__ in STABLE:
+        wrap_if_present(ops, "get_gradient_function", wrapped)
+
+
 def replace_call_time_values(function: Function) -> None:
     """Replaces the method by which branches and loops capture call-time values.
 
@@ -117,7 +127,7 @@ def wrap_sparse_core_embedding(
 def wrap_if_present(
     owner: object, name: str, wrapped: Callable[[Function], Function]
 ) -> None:
-    """Replaces a function of a library that is not TensorFlow by `wrapped(original)`.
+    """Replaces a function of a library by `wrapped(original)`.
 
     Does nothing if the library's version lacks it, or if it is replaced already.
     """

@@ -576,6 +576,18 @@ def test_gradient_of_a_gradient_needs_use_cudnn_false_as_its_error_says(
     assert np.any(of_gradients(plain, training))
 
 
+def test_gradient_of_a_gradient_in_a_graph_says_what_to_do() -> None:
+    layer = opwright.keras.GRU(4)
+
+    def twice(x: tf.Tensor) -> tf.Tensor:
+        first = tf.gradients(layer(x, training=True), x)[0]
+        return tf.gradients(first, x)[0]
+
+    words = "CudnnRNNBackpropV3: .* no gradient itself.* use_cudnn=False.*to_plain"
+    with pytest.raises(opwright.OpGradientError, match=words):
+        tf.function(twice, autograph=False)(tf.ones([2, 5, 3]))
+
+
 @pytest.mark.rotating
 def test_forward_mode_of_a_layer_needs_use_cudnn_false_as_its_error_says() -> None:
     x = tf.random.normal([2, 5, 3])

@@ -7,7 +7,7 @@ register one at any time before. This module therefore reads the registry at tha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from opwright_runtime import errors, runs_on
@@ -17,16 +17,43 @@ from opwright_runtime._internals import (
     op_def_registry,
     ops,
 )
-from opwright_runtime._patches import replace_gradient_function
+from opwright_runtime._patches import (
+    replace_gradient_function,
+    wrap_gradient_lookup,
+)
+
+#: Backward ops of recurrent layers, which TensorFlow's own gradients add to graphs.
+_RECURRENT = re.compile(r"CudnnRNNBackprop(V[23])?")
 
 
 def explain_on_tapes() -> None:
     """Makes gradient tapes raise the error, also for ops that opwright did not run.
 
     A tape passes on only an op's name. So this module cannot tell which ops opwright
-    ran.
+    ran. In graphs, the same holds for the backward ops of recurrent layers.
     """
     replace_gradient_function(_gradient_on_tape)
+    wrap_gradient_lookup(_explained)
+
+
+def _explained(lookup: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A lookup that gives recurrent backward ops a gradient that raises the error.
+
+    TensorFlow replaces an error of the lookup itself.
+    """
+
+    def refuse(operation: Any, *gradients: Any) -> Any:
+        raise _missing(operation.type)
+
+    def find(operation: Any) -> Any:
+        try:
+            return lookup(operation)
+        except LookupError:
+            if operation is not None and _RECURRENT.fullmatch(operation.type):
+                return refuse
+            raise
+
+    return find
 
 
 def explain_in_graph(operation: Any) -> None:
@@ -61,7 +88,7 @@ def _is_registered(op_name: str) -> bool:
 
 
 def _missing(op_name: str) -> errors.OpError:
-    if re.fullmatch(r"CudnnRNNBackprop(V[23])?", op_name):
+    if _RECURRENT.fullmatch(op_name):
         return errors.make(
             errors.OpGradientError,
             op_name,
