@@ -99,8 +99,8 @@ def ways(
         }
         for name, function in functions.items():
             stack.enter_context(_replaced(name, recorded[id(function)]))
-        for function in distinct.values():
-            _run_examples(function)
+        for key, function in distinct.items():
+            _run_examples(function, recorded[key])
         for key, function in recorded.items():
             _try(function, partial(recorder.has_ops, aliases[key][0]))
     kept = {name: _telling(several, known) for name, several in recorder.ways.items()}
@@ -161,12 +161,13 @@ def _bounded() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _run_examples(function: Callable[..., Any]) -> None:
+def _run_examples(function: Callable[..., Any], recorded: Callable[..., Any]) -> None:
+    """Runs the examples; some of them call the function by its bare name."""
     try:
         examples = doctest.DocTestParser().get_examples(function.__doc__ or "")
     except ValueError:
         return
-    names = {"tf": tf, "np": np}
+    names = {function.__name__: recorded, "tf": tf, "np": np}
     for example in examples:
         with _bounded():
             exec(compile(example.source, "<example>", "single"), names)
