@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from opwright_runtime import errors, runs_on
 from opwright_runtime._internals import (
@@ -21,6 +21,11 @@ from opwright_runtime._patches import (
     replace_gradient_function,
     wrap_gradient_lookup,
 )
+
+# A node of a graph, and the gradients of its outputs or inputs.
+_Node: TypeAlias = Any
+_Gradients: TypeAlias = Any
+_Lookup: TypeAlias = Callable[[_Node], Callable[..., _Gradients]]
 
 #: Backward ops of recurrent layers, which TensorFlow's own gradients add to graphs.
 _RECURRENT = re.compile(r"CudnnRNNBackprop(V[23])?")
@@ -36,16 +41,16 @@ def explain_on_tapes() -> None:
     wrap_gradient_lookup(_explained)
 
 
-def _explained(lookup: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _explained(lookup: _Lookup) -> _Lookup:
     """A lookup that gives recurrent backward ops a gradient that raises the error.
 
     TensorFlow replaces an error of the lookup itself.
     """
 
-    def refuse(operation: Any, *gradients: Any) -> Any:
+    def refuse(operation: _Node, *gradients: _Gradients) -> _Gradients:
         raise _missing(operation.type)
 
-    def find(operation: Any) -> Any:
+    def find(operation: _Node) -> Callable[..., _Gradients]:
         try:
             return lookup(operation)
         except LookupError:
