@@ -65,6 +65,15 @@ def check_same(module: Any, tmp_path: Path) -> Any:
     return loaded
 
 
+def test_to_plain_twice_writes_equal_graphs(tmp_path: Path) -> None:
+    source = save(model(lambda x, params: recurrent(x, params)[0]), tmp_path / "source")
+    graphs = []
+    for name in ("first", "second"):
+        to_plain(source, tmp_path / name, check=False)
+        graphs.append((tmp_path / name / "saved_model.pb").read_bytes())
+    assert graphs[0] == graphs[1]
+
+
 def saved_with_opwright(folder: Path) -> None:
     text_model(opwright.keras).export(str(folder), verbose=False)
 
