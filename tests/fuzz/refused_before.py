@@ -31,8 +31,10 @@ REFUSED_BEFORE = {
     "RaggedGather": "gives values for splits where both have one dtype, or ends",
     "RaggedTensorToTensor": "reads past values that end before the last split",
     "RaggedTensorToVariantGradient": "reads past the end of fewer splits",
+    "RandomIndexShuffle": "reads past its keys for an odd number of rounds, or hangs",
     "RebatchDatasetV2": "makes a data set that ends the process when it is read",
     "RequantizePerChannel": "reads past the end of fewer ranges than channels",
+    "SetSize": "writes before its result for a negative index",
     "SparseMatrixSparseCholesky": "writes outside the permuted matrix",
     "Unbatch": "reads three numbers for each row of an index that is no matrix",
 }
