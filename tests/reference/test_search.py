@@ -284,6 +284,13 @@ def test_for_tf_function_lists_its_ops(name: str, ops: set[str]) -> None:
     assert {cls.OP_NAME for cls in opwright.for_tf(name)} == ops
 
 
+def test_for_tf_function_of_two_kinds_of_argument_lists_the_ops_of_both() -> None:
+    """With several `repeats`, tf.repeat makes a mask; with one, it only tiles."""
+    masked, tiled = opwright.for_tf("tf.repeat").ways
+    assert {"Range", "Less", "Where"} <= {*masked}
+    assert not {"Range", "Less", "Where"} & {*tiled}
+
+
 @pytest.mark.parametrize(
     ("name", "is_one_op", "printed"),
     [
