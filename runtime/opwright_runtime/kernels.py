@@ -34,8 +34,8 @@ class Kernel:
     """A kernel of an op.
 
     Attributes:
-        device: "CPU", "GPU", or "XLA", which stands for jit_compile and TPU. TPUs have
-            only the dtypes of `tpu_dtypes.TPU_DTYPES`.
+        device: "CPU", "GPU", or "XLA", which stands for jit_compile and TPU. TPUs lack
+            some of its dtypes, such as complex128.
         dtypes: the dtypes that it accepts, by type attr. An attr that is missing here
             may be any dtype.
         provider: "TensorFlow", "opwright", or the file of the library that has the op,
