@@ -106,6 +106,7 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
     """
 
     OP_NAME = "CTCBeamSearchDecoder"
+    REQUIRES = ("top_paths <= beam_width",)
     SHAPES = {
         "inputs": "(time, batch, classes)",
         "sequence_length": "(batch,)",
@@ -210,7 +211,8 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
                 probability.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `top_paths <= beam_width`.
 
         Example:
             >>> frames = np.log(np.float32([[[0.4, 0.0001, 0.6]], [[0.4, 0.0001, 0.6]]]))
@@ -235,6 +237,7 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
                     and -2147483648 <= sequence_length <= 2147483647
                     or fits(TInt32, sequence_length)
                 )
+                and _holds(beam_width, top_paths)
             ):
                 (
                     op.decoded_indices,
@@ -271,6 +274,14 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
 
 DEFAULTS = CTCBeamSearchDecoder.Options()
 MERGE = CTCBeamSearchDecoder.Options.merge
+
+
+def _holds(beam_width: int, top_paths: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return top_paths <= beam_width
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -327,7 +338,7 @@ def ctc_beam_search_decoder(
             probability.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `top_paths <= beam_width`.
 
     Example:
         >>> frames = np.log(np.float32([[[0.4, 0.0001, 0.6]], [[0.4, 0.0001, 0.6]]]))
@@ -351,6 +362,7 @@ def ctc_beam_search_decoder(
                 and -2147483648 <= sequence_length <= 2147483647
                 or fits(TInt32, sequence_length)
             )
+            and _holds(beam_width, top_paths)
         ):
             _result = CTCBeamSearchDecoderOutputs._make(
                 execute(
