@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from opwright_runtime import libraries, native
 from opwright_runtime._internals import kernel_registry
-from opwright_runtime.tpu_dtypes import missing_on_tpus
+from opwright_runtime._tpu_dtypes import missing_on_tpus
 
 __all__ = ["Kernel", "kernels", "served"]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from opwright_runtime.tpu_dtypes import missing_on_tpus
+from opwright_runtime._tpu_dtypes import missing_on_tpus
 
 __all__ = ["NOT_TRIED", "TARGETS", "RunsOn", "is_known", "runs_on"]
 

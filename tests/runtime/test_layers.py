@@ -27,9 +27,9 @@ MAY_IMPORT = {
     "native": {"_native_library"},
     "types": {"errors"},
     "libraries": {"_internals", "runs_on"},
-    "kernels": {"_internals", "libraries", "native", "tpu_dtypes"},
-    "runs_on": {"tpu_dtypes"},
-    "tpu_dtypes": set(),
+    "kernels": {"_internals", "libraries", "native", "_tpu_dtypes"},
+    "runs_on": {"_tpu_dtypes"},
+    "_tpu_dtypes": set(),
     "_binding": {
         "_internals",
         "_patches",
@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "convert_cli": {"_extras"},
     "search": {"_binding", "errors"},
     "cli": {"_build_native", "native", "search"},
-    "tpu_check": {"_extras", "_internals", "kernels", "runs_on", "tpu_dtypes"},
+    "tpu_check": {"_extras", "_internals", "kernels", "runs_on", "_tpu_dtypes"},
     "checked_models": {"_binding", "_internals"},
     "api": {
         "_binding",

@@ -12,7 +12,7 @@ from tensorflow.core.framework import types_pb2
 
 import opwright
 from opwright import check_tpu
-from opwright_runtime.tpu_dtypes import TPU_DTYPES
+from opwright_runtime._tpu_dtypes import TPU_DTYPES
 
 FLOAT = tf.TensorSpec([64], tf.float32)
 

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from opwright_runtime._internals import compiler_ir, function_types
+from opwright_runtime._tpu_dtypes import missing_on_tpus
 from opwright_runtime.kernels import kernels
 from opwright_runtime.tpu_check import inputs
 from opwright_runtime.tpu_check.findings import (
@@ -24,7 +25,6 @@ from opwright_runtime.tpu_check.findings import (
     example_sizes,
 )
 from opwright_runtime.tpu_check.remedies import remedy_for
-from opwright_runtime.tpu_dtypes import missing_on_tpus
 
 # A tf.Operation.
 _Op: TypeAlias = Any

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["TPU_DTYPES", "missing_on_tpus"]
-
 #: Names of the dtypes of the kernels that TensorFlow registers for TPUs: `kTpuAllTypes`
 #: in its tpu_defs.h. XLA has kernels of complex128 too, but only for other devices.
 TPU_DTYPES = frozenset(
