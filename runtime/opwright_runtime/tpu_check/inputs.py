@@ -286,10 +286,10 @@ def _named(declared: Inputs, given: Sequence[Example]) -> str:
     return OpenShapeError(shapes).arguments
 
 
-def _spec_text(shape: Example) -> str:
+def _spec_text(shape: Example, dtype: str = "tf.float32") -> str:
     """How to write an example of a shape."""
     sizes = "..." if tf.TensorShape(shape).rank is None else list(shape)
-    return f"tf.TensorSpec({sizes}, tf.float32)"
+    return f"tf.TensorSpec({sizes}, {dtype})"
 
 
 def check_call(
@@ -356,10 +356,9 @@ def shape_hint(given: Sequence[Example]) -> str:
     """What to write in place of the first shape among examples; "" if there is none."""
     if (shape := _first_shape(given)) is None:
         return ""
-    sizes = "..." if tf.TensorShape(shape).rank is None else list(shape)
     return (
         f"{shape} is no example of a tensor: for a function give"
-        f" tf.TensorSpec({sizes}, dtype), such as tf.float32"
+        f" {_spec_text(shape, 'dtype')}, such as tf.float32"
     )
 
 
