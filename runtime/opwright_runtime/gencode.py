@@ -63,10 +63,16 @@ def declare_package(
             f"generate`, or install an opwright that has contract {abi}",
             name=package,
         )
-    op_class, op_names = lazy.registry(package, ops)
+    op_class, op_names = lazy.registry(package, ops, _function_named)
     lazy.lazy_packages(package, packages)
     lazy.lazy_exports(package, ("op_class", "op_names"), exports)
     return op_class, op_names
+
+
+def _function_named(name: str) -> str | None:
+    from opwright_runtime.search import tf_names  # Only the errors need its data.
+
+    return tf_names.function_named(name)
 
 
 def declare_raw_ops(

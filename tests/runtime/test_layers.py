@@ -57,7 +57,7 @@ MAY_IMPORT = {
         "tpu_check",
         "types",
     },
-    "gencode": {"", "_binding", "libraries", "native"},
+    "gencode": {"", "_binding", "libraries", "native", "search"},
 }
 
 

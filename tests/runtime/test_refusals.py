@@ -406,8 +406,11 @@ def test_op_class_unknown_name_suggests_close_one():
         "no op is called 'Frobnicate'; opwright.search('Frobnicate') looks ops up by "
         "what they do"
     )
-    with pytest.raises(OpUnknownError, match="close to it: MatMul"):
+    with pytest.raises(OpUnknownError, match=r"close to it: MatMul.*Mul$"):
         op_class("mat_mul")
+    for name in ("SequenceMask", "sequence_mask"):
+        with pytest.raises(OpUnknownError, match=r"for_tf\('tf\.sequence_mask'\)"):
+            op_class(name)
     with pytest.raises(OpUnknownError, match=r"Relu.*; opwright\.for_tf\('tf\.nn"):
         op_class("tf.nn.relu")
     with pytest.raises(OpUnknownError, match=r"name must be the OP_NAME .*, not 1"):

@@ -149,11 +149,14 @@ def _make_lazy(module: str, **facts: object) -> None:
 
 
 def registry(
-    package: str, ops: Mapping[str, tuple[str, str]]
+    package: str,
+    ops: Mapping[str, tuple[str, str]],
+    function_named: Callable[[str], str | None],
 ) -> tuple[Callable[[str], type[Op]], Callable[[], list[str]]]:
     """`op_class` and `op_names` of a package.
 
     `ops` has the module and class of each OP_NAME. Modules are relative to `package`.
+    `function_named` finds a function of TensorFlow for the error of an unknown name.
     """
 
     def op_class(name: str) -> type[Op]:
@@ -167,7 +170,7 @@ def registry(
         except KeyError:
             from opwright_runtime._binding import misuse
 
-            raise misuse.unknown(name, ops) from None
+            raise misuse.unknown(name, ops, function_named) from None
         found: type[Op] = getattr(import_module(module, package), cls)
         return found
 

@@ -7,7 +7,7 @@ succeeds runs code of this module.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -22,8 +22,13 @@ if TYPE_CHECKING:
     from opwright_runtime._binding.protocol import OpLike
 
 
-def unknown(name: str, names: Iterable[str]) -> errors.OpError:
-    """The error for an op name without a class."""
+def unknown(
+    name: str, names: Iterable[str], function_named: Callable[[str], str | None]
+) -> errors.OpError:
+    """The error for an op name without a class.
+
+    `function_named` finds a function of TensorFlow by a name without its module.
+    """
     if not isinstance(name, str):
         return errors.bad_argument(
             errors.OpUnknownError, "op_class", "name", name, "the OP_NAME of an op"
@@ -33,8 +38,11 @@ def unknown(name: str, names: Iterable[str]) -> errors.OpError:
     found = get_close_matches(_plain(name.rpartition(".")[2]), plain, n=3, cutoff=0.7)
     close = [plain[one] for one in found]
     hint = f"; close to it: {', '.join(close)}" if close else ""
-    if name.startswith("tf."):
-        hint += f"; opwright.for_tf({name!r}) finds the ops of a function"
+    function = name if name.startswith("tf.") else None
+    if _plain(name) not in plain:
+        function = function or function_named(name)
+    if function:
+        hint += f"; opwright.for_tf({function!r}) finds the ops of a function"
     elif not close:
         hint = f"; opwright.search({name!r}) looks ops up by what they do"
     return errors.make(

@@ -83,6 +83,14 @@ def ops_of(name: str) -> tuple[str, ...]:
     return names().get(full_name(name), ())
 
 
+def function_named(name: str) -> str | None:
+    """The function with a name without its module, in any case; None if none has it."""
+    asked = name.replace("_", "").lower()
+    last = ((one, one.rpartition(".")[2].replace("_", "").lower()) for one in names())
+    # A function that has several names has the shortest one in `tf`.
+    return min((one for one, plain in last if plain == asked), key=len, default=None)
+
+
 def sentence(function: str) -> str:
     """A sentence that says whether a function is one op or is composed of several."""
     ways = ran().get(function)
