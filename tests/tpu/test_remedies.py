@@ -66,6 +66,17 @@ def test_check_tpu_report_of_a_long_reason_folds_it() -> None:
     assert "return tf.repeat(x, counts)" in str(report)
 
 
+def test_check_tpu_report_in_a_file_has_whole_lines_of_code() -> None:
+    def cropped(images: tf.Tensor, boxes: tf.Tensor) -> tf.Tensor:
+        return tf.image.crop_and_resize(images, boxes, tf.range(4), [14, 14], "nearest")
+
+    given = tf.TensorSpec([4, 16, 16, 3]), tf.TensorSpec([4, 4])
+    report = check_tpu(cropped, *given, chips="v5e")
+    code = report.blockers[0].code
+    assert code is not None and len(code) > 60
+    assert code in str(report)
+
+
 def test_remedy_for_without_a_row_is_none() -> None:
     assert remedy_for("libtpu has an error of its own") is None
 

@@ -104,7 +104,7 @@ def _blockers(blockers: tuple[Blocker, ...]) -> Table:
     for header in ("op", "name"):
         table.add_column(header, overflow="fold")
     table.add_column("why", overflow="fold", max_width=45)
-    table.add_column("where", no_wrap=True, max_width=60)
+    table.add_column("where", overflow="fold")
     for each in blockers:
         where = Text(each.where or "")
         if each.code:
