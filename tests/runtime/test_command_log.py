@@ -34,7 +34,12 @@ CALLS = {
 }
 
 #: The steps that a command reports where there is no terminal.
-STEPS = {"opwright-tpu-check": ["opwright-tpu-check: starting TensorFlow"]}
+STEPS = {
+    "opwright-tpu-check": [
+        "opwright-tpu-check: starting TensorFlow",
+        "opwright-tpu-check: importing json",
+    ]
+}
 
 
 @pytest.mark.parametrize("level", [None, "2", "3"])

@@ -301,13 +301,13 @@ def test_check_tpu_two_sizes_of_values_in_a_tensor_name_the_op_to_pad() -> None:
 
 @pytest.mark.rotating
 def test_check_tpu_input_of_a_signature_with_a_default_is_missing() -> None:
-    @tf.function(input_signature=[tf.TensorSpec([None, None], name="x")])
-    def doubled(x: Any = None) -> tf.Tensor:
-        return x * 2
+    @tf.function(input_signature=[tf.TensorSpec([None, None])] * 2)
+    def doubled(x: Any, y: Any = None) -> tf.Tensor:
+        return x * 2 + y
 
-    with pytest.raises(TpuCheckError, match=r"^doubled: missing 'x'; its inputs"):
-        check_tpu(doubled, chips=ONE)
-    assert check_tpu(doubled, FLOAT, chips=ONE).compiles
+    with pytest.raises(TpuCheckError, match=r"^doubled: missing 'y'; its inputs"):
+        check_tpu(doubled, FLOAT, chips=ONE)
+    assert check_tpu(doubled, FLOAT, FLOAT, chips=ONE).compiles
 
 
 @pytest.mark.rotating

@@ -178,6 +178,13 @@ def test_tpu_check_command_wrong_names_are_found_before_tracing(
             ["--chip", "v5e,v6e"],
             "no chip 'v5e,v6e': give one of v4, v5e, v5p, v6e",
         ),
+        (["--chip", "v5"], "repeat the option for more; did you mean v5e or v5p?"),
+        (["--chip", "V6E"], "; did you mean v6e?"),
+        (["--input", "a=None,256"], "give every size, such as a=8,256"),
+        (["--input", "a=-1,256:int64"], "give every size, such as a=8,256:int64"),
+        (["--input", "?,256"], "give every size, such as 8,256"),
+        (["--input", "a=128x256"], "; did you mean a=128,256?"),
+        (["--input", "a=[128, 256]"], "; did you mean a=128,256?"),
     ],
 )
 def test_tpu_check_command_wrong_option_is_refused_before_a_program_is_read(
@@ -221,13 +228,15 @@ def test_tpu_check_command_wrong_names_are_found_before_the_model_is_loaded(
     [
         ("nosuch", "no such file or folder"),
         ("missing.py:step", "missing.py: no such file"),
-        ("a.h5", "model.export(folder)"),
+        ("a.h5", "load it with keras.models.load_model, and save it as a .keras"),
+        ("a.py", "the command takes a function as file.py:name"),
     ],
 )
 def test_tpu_check_command_wrong_paths_return_2_without_tensorflow(
     name: str, message: str, tmp_path: Path
 ) -> None:
     (tmp_path / "a.h5").touch()
+    (tmp_path / "a.py").touch()
     code = (
         "import sys; from opwright_runtime.tpu_check import cli;"
         "code = cli.main(sys.argv[1:]); assert 'tensorflow' not in sys.modules;"
@@ -273,10 +282,13 @@ def test_tpu_check_command_bad_arguments_return_2(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["model", "model.keras"])
 def test_tpu_check_command_without_saved_model_returns_2(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main([str(tmp_path)]) == 2
+    folder = tmp_path / name
+    folder.mkdir()
+    assert cli.main([str(folder)]) == 2
     assert "no SavedModel there" in capsys.readouterr().err
 
 
@@ -301,6 +313,8 @@ def test_tpu_check_command_function_of_a_file_compiles(
         ("def f(:\n", r"SyntaxError: .*broken.py, line 1"),
         ("import sys\nsys.exit(3)", "ends while it is imported, with status 3; put"),
         ("f = 1", "'f' of .*broken.py is no function but int"),
+        ("f = None", "'f' of .*broken.py is no function but NoneType"),
+        ("def fn(x): return x", "has no function 'f'; did you mean fn[?]"),
     ],
 )
 def test_tpu_check_command_of_a_broken_file_names_the_fault_and_returns_2(
@@ -321,6 +335,57 @@ def test_tpu_check_command_of_a_broken_file_names_the_fault_and_returns_2(
     said = capsys.readouterr().err
     assert re.search(words, said.replace("\n", " ")), said
     assert "Traceback" not in said
+
+
+def test_tpu_check_command_of_a_script_with_options_names_the_script(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    file = tmp_path / "with_options.py"
+    file.write_text(
+        "import argparse\n"
+        "parser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--data', required=True)\n"
+        "parser.parse_args()\n"
+    )
+    own = [*sys.argv]
+    assert cli.main([f"{file}:f", "--input", "8"]) == 2
+    assert sys.argv == own
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "usage: with_options.py [-h] --data DATA"
+    assert lines[-1].startswith(f"opwright-tpu-check: {file} ends while it is imported")
+
+
+def test_tpu_check_command_of_several_inputs_without_names_gives_the_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    file = tmp_path / "of_two_inputs.py"
+    file.write_text(
+        "import keras\n"
+        "left, right = keras.Input([4], name='left'), keras.Input([4], name='right')\n"
+        "model = keras.Model([left, right], left + right, name='pair')\n"
+    )
+    assert cli.main([f"{file}:model", "--input", "16,4"]) == 2
+    said = "pair has several inputs: give --input left=8,4 --input right=8,4"
+    assert said in capsys.readouterr().err
+
+
+def test_tpu_check_command_of_an_input_signature_gives_shapes_and_dtypes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    file = tmp_path / "with_signature.py"
+    file.write_text(
+        "import tensorflow as tf\n"
+        "specs = [tf.TensorSpec([None, 4]), tf.TensorSpec([None], tf.int64)]\n"
+        "@tf.function(input_signature=specs)\n"
+        "def chosen(x, rows):\n"
+        "    return tf.gather(x, rows)\n"
+    )
+    assert cli.main([f"{file}:chosen"]) == 2
+    said = capsys.readouterr().err
+    assert "give --input x=8,4:float32 --input rows=8:int64\n" in said
 
 
 def test_tpu_check_command_keras_file_with_a_custom_layer_names_the_layer(

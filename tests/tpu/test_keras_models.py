@@ -164,8 +164,9 @@ two = keras.Model(
         ([[8, 16], [8, 12, 8]],),
         ([8, 16],),
         (tf.TensorSpec([8, 16]), tf.TensorSpec([8, 12, 8])),
+        ({"left": [8, 16], "right": [8, 12, 8]},),
     ],
-    ids=["shapes", "list of shapes", "one shape", "specs"],
+    ids=["shapes", "list of shapes", "one shape", "specs", "dict of shapes"],
 )
 def test_check_tpu_shapes_of_several_inputs_by_place_gives_their_names(
     given: Any,
@@ -198,6 +199,20 @@ def test_check_tpu_shape_without_known_inputs_says_to_give_a_spec(
         TpuCheckError, match=r"missing 'inputs'; its inputs are: inputs$"
     ):
         check_tpu(program, chips="v5e")
+
+
+def test_check_tpu_shapes_in_a_structure_are_kept_in_the_advice() -> None:
+    left, right = keras.Input([None, 4], name="left"), keras.Input([4], name="right")
+    model = keras.Model([left, right], keras.layers.Dense(2)(left) + right[:, :1, None])
+    shapes = {"left": [2, 7, 4], "right": [2, 4]}
+    for given in ([*shapes.values()], shapes):
+        with pytest.raises(TpuCheckError, match=r"left=\[2, 7, 4\], right=\[2, 4\]$"):
+            check_tpu(model, given, chips="v5e")
+
+
+def test_check_tpu_layer_with_a_wrong_name_lists_its_inputs() -> None:
+    with pytest.raises(TpuCheckError, match="dense has no input 'x'; there are: inp"):
+        check_tpu(keras.layers.Dense(4, name="dense"), x=SPEC, chips="v5e")
 
 
 def test_check_tpu_sizes_as_arguments_says_to_give_one_list(file: Path) -> None:

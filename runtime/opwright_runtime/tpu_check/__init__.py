@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,8 +84,11 @@ def check_tpu(
 
     from opwright_runtime.tpu_check import compiler, lowering
 
-    chips = (chips,) if isinstance(chips, str) else tuple(chips)
-    compiler.require(chips)
+    several = isinstance(chips, Iterable) and not isinstance(chips, str)
+    wanted: tuple[Any, ...] = tuple(chips) if several else (chips,)
+    compiler.require(wanted)
+    if not isinstance(timeout, (int, float)) or not 0 <= timeout < math.inf:
+        raise TpuCheckError(f"timeout must be a number of seconds, not {timeout!r}")
     say = notify or (lambda step: None)
     traced = _trace(program, args, signature, kwargs, say)
     say("lowering to XLA")
@@ -91,7 +96,7 @@ def check_tpu(
     report = Report(
         traced.name,
         traced.arguments,
-        chips=chips,
+        chips=wanted,
         path=os.fspath(program) if isinstance(program, (str, os.PathLike)) else None,
         signature=traced.signature,
         training=traced.training,
@@ -99,7 +104,7 @@ def check_tpu(
     )
     if not isinstance(lowered, bytes):
         return replace(report, blockers=lowered)
-    compilations = compiler.compile_each(lowered, chips, timeout, say)
+    compilations = compiler.compile_each(lowered, wanted, timeout, say)
     ops, sizes = lowering.op_types(traced), lowering.sized_by_values(traced)
     return replace(
         report,
@@ -125,6 +130,11 @@ def _trace(
     if path is not None:
         say("reading the Keras model")
         return lowering.from_keras_file(path, args, kwargs)
+    if not callable(program):
+        raise TpuCheckError(
+            "the program must be a function, a Keras model, or the path of a SavedModel"
+            f" or .keras file, not {reprlib.repr(program)}"
+        )
     say("tracing")
     declared = inputs.of_keras_model(program)
     given = args if declared else (*args, *kwargs.values())

@@ -28,7 +28,11 @@ from opwright_runtime.tpu_check import (
     check_tpu,
     compiler,
 )
-from opwright_runtime.tpu_check.findings import MissingInputError, no_saved_model
+from opwright_runtime.tpu_check.findings import (
+    MissingInputError,
+    close_chips,
+    no_saved_model,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -187,7 +191,7 @@ def _chip(text: str) -> str:
     if text not in CHIPS:
         raise argparse.ArgumentTypeError(
             f"no chip {text!r}: give one of {', '.join(CHIPS)}, and repeat the option"
-            " for more"
+            f" for more{close_chips(text)}"
         )
     return text
 
@@ -200,6 +204,7 @@ def _input(text: str) -> _Input:
     if match is None or not (match["name"] or match["shape"]):
         raise argparse.ArgumentTypeError(
             f"{text!r} is not NAME=DIMS[:DTYPE], such as x=8,128 or x=8:int64"
+            f"{_meant(text)}"
         )
     shape = tuple(int(size) for size in match["shape"].split(",") if size)
     dtype = match["dtype"]
@@ -208,6 +213,17 @@ def _input(text: str) -> _Input:
         hint = f"did you mean {meant[0]}?" if meant else f"one of {', '.join(DTYPES)}"
         raise argparse.ArgumentTypeError(f"{text!r}: no dtype {dtype!r}; {hint}")
     return match["name"], shape, dtype
+
+
+def _meant(text: str) -> str:
+    """What to write in place of a wrong input; "" if that is not known."""
+    commas = re.sub(r"(?<=\d)[x*;](?=\d)|, +", ",", re.sub(r"[\[\]()]", "", text))
+    sized = re.sub(r"(?<=[=,])(None|-1|\?)|^(None|-1|\?)(?=,|$)", "8", commas)
+    if sized == text or not _INPUT.fullmatch(sized):
+        return ""
+    if sized != commas:
+        return f"; a TPU program takes fixed shapes: give every size, such as {sized}"
+    return f"; did you mean {sized}?"
 
 
 @contextmanager
@@ -227,8 +243,9 @@ def _stdout_on_stderr() -> Iterator[None]:
 
 def _options(error: OpenShapeError) -> str:
     """The options that would fix the shapes, with a size for each open dimension."""
+    dtypes = {name: f":{dtype}" for name, dtype in error.dtypes.items()}
     return " ".join(
-        f"--input {name}={sizes.replace(' ', '') or 'DIMS'}"
+        f"--input {name}={sizes.replace(' ', '') or 'DIMS'}{dtypes.get(name, '')}"
         for name, sizes in error.examples.items()
     )
 
@@ -240,7 +257,7 @@ def _check(options: argparse.Namespace, progress: Console) -> Report:
         with hidden_log():
             # This import loads the native kernels.
             importlib.import_module("opwright")
-        program = path or _function(options.program)
+        program = path or _function(options.program, say)
         args, kwargs = _inputs(options.input, program)
         return check_tpu(
             program,
@@ -278,24 +295,32 @@ def _path(target: str) -> Path | None:
         return None
     if not path.exists():
         raise TpuCheckError(f"{target}: no such file or folder")
-    if path.is_dir() and not [*path.glob("saved_model.pb*")]:
+    is_keras = path.is_file() and path.suffix == ".keras"
+    if not is_keras and not [*path.glob("saved_model.pb*")]:
         raise no_saved_model(path)
-    if path.is_file() and path.suffix != ".keras":
-        raise TpuCheckError(
-            f"{target}: no folder of a SavedModel and no .keras file. A Keras model"
-            " writes a SavedModel with model.export(folder); a function is named as"
-            " file.py:name"
-        )
     return path
 
 
-def _function(target: str) -> Callable[..., Any]:
+@contextmanager
+def _arguments_of(script: str) -> Iterator[None]:
+    """A command line of a script without options, which its import may parse."""
+    own = sys.argv
+    sys.argv = [script]
+    try:
+        yield
+    finally:
+        sys.argv = own
+
+
+def _function(target: str, say: Callable[[str], None]) -> Callable[..., Any]:
     module_name, _, attribute = target.rpartition(":")
+    say(f"importing {module_name}")
     # Python also puts this folder first, for a script and for -m.
     file = Path(module_name)
     sys.path.insert(0, str(file.parent) if file.suffix == ".py" else os.getcwd())
     try:
-        module = importlib.import_module(file.stem if file.suffix else module_name)
+        with _arguments_of(module_name):
+            module = importlib.import_module(file.stem if file.suffix else module_name)
     except ModuleNotFoundError as error:
         raise TpuCheckError(f"{target}: {error}") from error
     except Exception as error:
@@ -307,9 +332,12 @@ def _function(target: str) -> Callable[..., Any]:
             f"{module_name} ends while it is imported, with status {error.code}; put "
             'what only its command needs under `if __name__ == "__main__":`'
         ) from error
-    function: Any = getattr(module, attribute, None)
-    if function is None:
-        raise TpuCheckError(f"{target}: {module_name} has no function {attribute!r}")
+    if not hasattr(module, attribute):
+        close = difflib.get_close_matches(attribute, vars(module), n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        text = f"{target}: {module_name} has no function {attribute!r}{hint}"
+        raise TpuCheckError(text)
+    function: Any = getattr(module, attribute)
     if not callable(function):
         text = f"{attribute!r} of {module_name} is no function but"
         raise TpuCheckError(f"{target}: {text} {type(function).__name__}")

@@ -17,7 +17,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from opwright_runtime._extras import how_to_install
-from opwright_runtime.tpu_check.findings import CHIPS, Compilation, TpuCheckError
+from opwright_runtime.tpu_check.findings import (
+    CHIPS,
+    Compilation,
+    TpuCheckError,
+    close_chips,
+)
 
 # With these variables, libtpu works on a machine without a TPU, or whose TPU is in use:
 # it uses no metadata server, no lock file and no log files, and starts no device.
@@ -34,7 +39,8 @@ def require(chips: Sequence[str]) -> None:
     unknown = [chip for chip in chips if chip not in CHIPS]
     if unknown or not chips:
         given = ", ".join(map(repr, unknown)) or "none"
-        raise TpuCheckError(f"chips must be of {', '.join(CHIPS)}, not {given}")
+        hint = close_chips(unknown[0]) if unknown else ""
+        raise TpuCheckError(f"chips must be of {', '.join(CHIPS)}, not {given}{hint}")
     missing = [name for name in ("libtpu", "jax", "jaxlib") if not find_spec(name)]
     if missing:
         raise TpuCheckError(

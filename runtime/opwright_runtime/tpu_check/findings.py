@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,12 +17,32 @@ class TpuCheckError(ValueError):
     """The arguments do not describe a program that can be checked."""
 
 
-def no_saved_model(folder: Path) -> TpuCheckError:
-    """The error for a folder without a SavedModel."""
-    return TpuCheckError(
-        f"{folder}: no SavedModel there. A Keras model writes one with"
-        " model.export(folder); a .keras file is taken as it is"
-    )
+def no_saved_model(path: Path) -> TpuCheckError:
+    """The error for a path without a SavedModel; it names the next step."""
+    if path.is_dir():
+        said = (
+            "no SavedModel there. A Keras model writes one with model.export(folder); a"
+            " .keras file is taken as it is"
+        )
+    elif not path.exists():
+        said = "no such file or folder"
+        if ":" in path.name:
+            said += (
+                ". Only the command opwright-tpu-check takes file.py:name: import the"
+                " function or model, and give check_tpu the object"
+            )
+    elif path.suffix in (".h5", ".hdf5"):
+        said = (
+            "a Keras model in HDF5 is not taken: load it with keras.models.load_model,"
+            " and save it as a .keras file"
+        )
+    else:
+        said = (
+            "no folder of a SavedModel and no .keras file. A Keras model writes a"
+            " SavedModel with model.export(folder); the command takes a function as"
+            " file.py:name"
+        )
+    return TpuCheckError(f"{path}: {said}")
 
 
 class OpenShapeError(TpuCheckError):
@@ -30,14 +51,21 @@ class OpenShapeError(TpuCheckError):
     Attributes:
         shapes: the shape of each input, by name. None stands for an open dimension, or
             for a shape whose rank is not known.
+        dtypes: of a function, which takes examples, the dtype of each input by name.
     """
 
-    def __init__(self, shapes: Mapping[str, tuple[int | None, ...] | None]) -> None:
+    def __init__(
+        self,
+        shapes: Mapping[str, tuple[int | None, ...] | None],
+        dtypes: Mapping[str, str] | None = None,
+    ) -> None:
         self.shapes = shapes
+        self.dtypes = dtypes or {}
         super().__init__(f"{self.reason}: give {self.arguments}")
 
     @property
     def reason(self) -> str:
+        """Why the shapes have to be given."""
         shapes = " and ".join(
             f"input {name!r} has shape {'unknown' if shape is None else shape}"
             for name, shape in self.shapes.items()
@@ -56,6 +84,8 @@ class OpenShapeError(TpuCheckError):
     def arguments(self) -> str:
         """The arguments of `check_tpu` that would fix the shapes."""
         shapes = {name: f"[{sizes or '...'}]" for name, sizes in self.examples.items()}
+        for name, dtype in self.dtypes.items():
+            shapes[name] = f"tf.TensorSpec({shapes[name]}, tf.{dtype})"
         if all(name.isidentifier() for name in shapes):
             return ", ".join(f"{name}={shape}" for name, shape in shapes.items())
         named = ", ".join(f"{name!r}: {shape}" for name, shape in shapes.items())
@@ -65,6 +95,24 @@ class OpenShapeError(TpuCheckError):
 def example_sizes(shape: Sequence[int | None]) -> list[int]:
     """A shape with an example of each open dimension."""
     return [_EXAMPLE_SIZE if size is None else size for size in shape]
+
+
+class InputNamesError(OpenShapeError):
+    """Examples of several inputs came without the names of the inputs.
+
+    Attributes:
+        program: the name of the program.
+    """
+
+    def __init__(
+        self, program: str, shapes: Mapping[str, tuple[int | None, ...] | None]
+    ) -> None:
+        self.program = program
+        super().__init__(shapes)
+
+    @property
+    def reason(self) -> str:
+        return f"{self.program} has several inputs"
 
 
 class MissingInputError(TpuCheckError):
@@ -103,6 +151,12 @@ CHIPS: Mapping[str, Chip] = MappingProxyType(
         "v6e": Chip("v6e:2x2", 32 * _GIB),
     }
 )
+
+
+def close_chips(name: object) -> str:
+    """A question with the chips whose names are close to another; "" if none is."""
+    close = difflib.get_close_matches(str(name).lower(), CHIPS, n=2, cutoff=0.7)
+    return f"; did you mean {' or '.join(sorted(close))}?" if close else ""
 
 
 @dataclass(frozen=True)

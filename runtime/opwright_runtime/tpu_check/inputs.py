@@ -17,6 +17,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
 from opwright_runtime.tpu_check.findings import (
+    InputNamesError,
     MissingInputError,
     OpenShapeError,
     TpuCheckError,
@@ -28,6 +29,12 @@ _OPTIONS = ("chips", "signature", "timeout", "notify")
 
 #: Names that Keras gives to inputs without one, with a number from the second on.
 _UNNAMED = re.compile(r"(?:keras_tensor|input_layer|input)(?:_(\d+))?")
+
+#: What makes a dense tensor from another kind of tensor.
+_DENSE = {
+    "RaggedTensor": "its method to_tensor(shape=...)",
+    "SparseTensor": "tf.sparse.to_dense",
+}
 
 #: An example of an input: an array, a tensor, a TensorSpec, or a shape.
 Example: TypeAlias = Any
@@ -181,14 +188,18 @@ def fixed(
         name: _compatible(program, spec, given.get(name, spec))
         for name, spec in inputs.items()
     }
-    is_open = {
+    if is_open := _open_shapes(specs):
+        raise OpenShapeError(is_open)
+    return specs
+
+
+def _open_shapes(specs: Inputs) -> dict[str, tuple[int | None, ...] | None]:
+    """The shapes that are not fixed, by the name of the input."""
+    return {
         name: None if spec.shape.rank is None else tuple(spec.shape.as_list())
         for name, spec in specs.items()
         if not spec.shape.is_fully_defined()
     }
-    if is_open:
-        raise OpenShapeError(is_open)
-    return specs
 
 
 def _own_names(inputs: Inputs, given: Mapping[str, Example]) -> Mapping[str, Example]:
@@ -252,9 +263,7 @@ def check_model_call(
         if hasattr(given[0], "shape") or any(
             one is None or type(one) is int for one in parts
         ):
-            raise TpuCheckError(
-                f"{name} has several inputs: give {_named(declared, given)}"
-            )
+            raise InputNamesError(name, _shapes_by_name(declared, given))
     elif declared is None and (shape := _first_shape(given)) is not None:
         raise TpuCheckError(
             f"{name} does not know its inputs: in place of {shape} give"
@@ -272,9 +281,15 @@ def _check_one_list(
         raise TpuCheckError(f"{name}: give the shape as one list, {wanted}")
 
 
-def _named(declared: Inputs, given: Sequence[Example]) -> str:
-    """A shape for each input by name, from what was given where that fits."""
-    shapes: dict[str, Example] = {}
+def _shapes_by_name(
+    declared: Inputs, given: Sequence[Example]
+) -> dict[str, tuple[int | None, ...] | None]:
+    """A shape for each input, from what was given where that fits."""
+    shapes: dict[str, tuple[int | None, ...] | None] = {}
+    if len(given) == 1 and isinstance(given[0], (list, tuple)):
+        given = given[0]
+    elif len(given) == 1 and isinstance(given[0], Mapping):
+        given = [given[0].get(key) for key in declared]
     fits = len(given) == len(declared)
     for place, (key, spec) in enumerate(declared.items()):
         example = given[place] if fits else None
@@ -283,7 +298,7 @@ def _named(declared: Inputs, given: Sequence[Example]) -> str:
         if shape is not None and own.is_compatible_with(tf.TensorShape(shape)):
             own = tf.TensorShape(shape)
         shapes[key] = None if own.rank is None else tuple(own.as_list())
-    return OpenShapeError(shapes).arguments
+    return shapes
 
 
 def _spec_text(shape: Example, dtype: str = "tf.float32") -> str:
@@ -292,16 +307,22 @@ def _spec_text(shape: Example, dtype: str = "tf.float32") -> str:
     return f"tf.TensorSpec({sizes}, {dtype})"
 
 
-def check_call(
-    name: str, function: Any, args: tuple[Example, ...], kwargs: Mapping[str, Example]
-) -> None:
-    """Raises `TpuCheckError` if a function cannot be called with these arguments."""
+def _call_signature(function: Any) -> inspect.Signature | None:
+    """The parameters of a call, without `self`; None if Python does not know them."""
     called = getattr(function, "python_function", function)
     if callable(getattr(function, "call", None)):
         called = function.call  # Of a Keras model or layer.
     try:
-        signature = inspect.signature(called)
+        return inspect.signature(called)
     except (TypeError, ValueError):
+        return None
+
+
+def check_call(
+    name: str, function: Any, args: tuple[Example, ...], kwargs: Mapping[str, Example]
+) -> None:
+    """Raises `TpuCheckError` if a function cannot be called with these arguments."""
+    if (signature := _call_signature(function)) is None:
         return
     parameters = signature.parameters
     others = ("training", "mask") if _is_keras(function) else ()
@@ -317,13 +338,17 @@ def check_call(
         raise _no_input(name, unknown[0], names)
     try:
         given = signature.bind_partial(*args, **kwargs).arguments
+        # An input_signature takes tensors only, so None stands for no default.
+        signed = [*parameters][: len(getattr(function, "input_signature", None) or ())]
         missing = [
             key
             for key, one in parameters.items()
             if key not in given
-            and one.default is one.empty
+            and (one.default is one.empty or (one.default is None and key in signed))
             and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
         ]
+        if missing and unknown and others:  # Keras refuses most named arguments.
+            raise _no_input(name, unknown[0], names)
         if missing:
             raise MissingInputError(name, missing, names)
         signature.bind(*args, **kwargs)
@@ -336,6 +361,42 @@ def _no_input(program: str, name: str, names: str) -> TpuCheckError:
     meant = difflib.get_close_matches(name, _OPTIONS, n=1)
     hint = f". Did you mean check_tpu's argument {meant[0]}?" if meant else ""
     return TpuCheckError(f"{program} has no input {name!r}; there are: {names}{hint}")
+
+
+def of_input_signature(function: Any) -> tuple[Example, ...]:
+    """The examples that the input_signature of a tf.function has; () without one.
+
+    Raises:
+        OpenShapeError: it leaves a shape open.
+    """
+    signature = getattr(function, "input_signature", None)
+    called = _call_signature(function)
+    if not signature or called is None:
+        return ()
+    if not all(isinstance(one, tf.TensorSpec) for one in signature):
+        return ()
+    specs = dict(zip(called.parameters, signature, strict=False))
+    if is_open := _open_shapes(specs):
+        dtypes = {name: specs[name].dtype.name for name in is_open}
+        raise OpenShapeError(is_open, dtypes)
+    return tuple(signature)
+
+
+def check_dense(
+    name: str, function: Any, args: tuple[Example, ...], kwargs: Mapping[str, Example]
+) -> None:
+    """Raises `TpuCheckError` for ragged and sparse tensors, whose sizes are open."""
+    if (called := _call_signature(function)) is None:
+        return
+    for argument, value in called.bind(*args, **kwargs).arguments.items():
+        for one in tf.nest.flatten(value):
+            kind = type(one).__name__.removesuffix("Spec")
+            if maker := _DENSE.get(kind):
+                raise TpuCheckError(
+                    f"{name}: argument {argument!r} is a {kind}, which has no fixed"
+                    " shape, and a TPU program takes fixed shapes: give a dense tensor,"
+                    f" which {maker} makes on the host"
+                )
 
 
 def check_examples(

@@ -75,8 +75,10 @@ def from_function(
 ) -> Traced:
     """Traces a function for example arguments."""
     name = name_of(function)
+    args = args or (() if kwargs else inputs.of_input_signature(function))
     mode, kwargs = inputs.call_mode(function, args, kwargs)
     inputs.check_call(name, function, args, kwargs)
+    inputs.check_dense(name, function, args, kwargs)
     inputs.check_examples(name, args, kwargs)
     function = partial(function, **mode) if mode else function
     if not hasattr(function, "get_concrete_function"):
@@ -281,6 +283,9 @@ def _traced(
 
 def name_of(function: Any) -> str:
     """The name of a program, for people."""
+    if isinstance(function, tf.types.experimental.ConcreteFunction):
+        # Its own name has a number and is in bytes.
+        return str(function.graph.name)
     return str(
         getattr(function, "__name__", None)
         or getattr(function, "name", None)
