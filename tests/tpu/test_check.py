@@ -141,6 +141,25 @@ def test_check_tpu_op_that_no_result_needs_is_no_blocker() -> None:
     )
 
 
+def of_positive(x: tf.Tensor) -> tf.Tensor:
+    tf.debugging.assert_positive(x)
+    return x + 1.0
+
+
+def of_numbers(x: tf.Tensor) -> tf.Tensor:
+    return tf.debugging.check_numerics(tf.sqrt(x), "no number")
+
+
+@pytest.mark.parametrize("checked", [of_positive, of_numbers])
+def test_check_tpu_assertions_compile_and_check_nothing(checked: Any) -> None:
+    wrong = tf.constant([-1.0])
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        tf.function(checked)(wrong)
+    tf.function(checked, jit_compile=True)(wrong)  # No error.
+    traced = lowering.from_function(checked, (wrong,), {})
+    assert isinstance(lowering.lower(traced), bytes)
+
+
 @pytest.mark.rotating
 def test_check_tpu_python_arguments_and_arrays_are_accepted() -> None:
     def scaled(inputs: dict[str, tf.Tensor], double: bool) -> tf.Tensor:

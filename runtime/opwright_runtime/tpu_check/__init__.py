@@ -65,7 +65,8 @@ def check_tpu(
             model, or the path of a SavedModel's folder or of a `.keras` file.
         *args: example arguments of the function: tensors, arrays, or `tf.TensorSpec`
             objects. Only their shapes and dtypes matter, and the values of plain Python
-            arguments. For a model with one input, its shape or `tf.TensorSpec`.
+            arguments. For a model with one input, its shape or `tf.TensorSpec`. Without
+            any, a `tf.function` is traced for the fixed shapes of its input_signature.
             Keras models and layers are called with `training=False`.
         chips: the TPUs for which to compile: keys of `CHIPS`, or one of them.
         signature: which of a SavedModel's signatures; by default "serving_default", or
