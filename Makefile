@@ -49,18 +49,18 @@ check: $(VENV)/.ready ## Fail if generated/ is not what opdefs/ say.
 EXTENDED := compile_tpu or convert or cuda or endurance or equivalence or full_matrix or hosts or libraries or notebooks or process_ends or project or wheel
 
 types: $(VENV)/.native ## Check types with mypy and pyright: packages, examples and documents.
-	$(BIN)/python -m pytest -m typing tests/generated/test_typing.py tests/reference/test_examples.py \
-		tests/test_pictures.py
+	$(BIN)/python -m pytest -m typing tests/generated/test_typing.py \
+		tests/generated/test_typed_values.py tests/reference/test_examples.py tests/test_pictures.py
 
 unit: WORKERS = $(JOBS)
 unit: $(VENV)/.ready ## Run the tests that take no native library and no seconds: one minute.
 	$(BEGIN)
-	OPWRIGHT_FUZZ=5 $(PYTEST) -m "not (slow or rotating or typing or $(EXTENDED))" \
+	OPWRIGHT_FUZZ=5 $(PYTEST) -m "not (slow or rotating or style or typing or $(EXTENDED))" \
 		tests/codegen tests/golden tests/runtime tests/test_*.py
 	$(TOOK)
 
 test: $(VENV)/.tpu test-cc ## Build the native kernels and test all that a change can break: ten minutes.
-	$(PYTEST) --tenth -m "not (site or typing or $(EXTENDED))"
+	$(PYTEST) --tenth -m "not (site or style or typing or $(EXTENDED))"
 	$(TOOK)
 
 # What writes ONNX and TFLite files.
@@ -193,11 +193,12 @@ goldens: $(VENV)/.ready ## Write the goldens anew; read the difference before co
 	$(BIN)/python -m pytest tests/golden --update-goldens
 
 CC_SOURCES := git ls-files 'runtime/native/*' 'tests/*' 'benchmarks/*' | grep -E '\.(h|cc|cu)$$'
-lint: $(VENV)/.ready ## ruff, black, clang-format and tools/style.py over what is written by hand.
+lint: $(VENV)/.ready ## ruff, black, clang-format and the project's own rules over what is written by hand.
 	$(BIN)/ruff check .
 	$(BIN)/black --check --quiet codegen runtime tests tools benchmarks examples docs
 	$(BIN)/opwright-codegen lint
 	$(BIN)/python tools/style.py
+	$(BIN)/python -m pytest --quiet -m style tests/test_shape.py tests/test_sources.py tests/test_style.py
 	$(CC_SOURCES) | xargs $(BIN)/clang-format --dry-run -Werror
 
 bench: bench-bindings bench-native bench-embedding ## Time everything against its peers.

@@ -83,7 +83,6 @@ def changes_path(tree: ast.AST) -> bool:
     return False
 
 
-@pytest.mark.rotating
 def test_modules_import_no_test_module() -> None:
     wrong = {
         path.relative_to(TESTS).as_posix(): found
@@ -93,7 +92,6 @@ def test_modules_import_no_test_module() -> None:
     assert wrong == {}
 
 
-@pytest.mark.rotating
 def test_modules_leave_sys_path_alone() -> None:
     """Modules are found where pyproject.toml and `environment()` say."""
     changing = {

@@ -50,14 +50,15 @@ def test_generate_with_a_fifo_for_groups_or_in_the_way_names_it(tmp_path: Path) 
     assert "generated/opwright/math/roll.py: is a FIFO, not a reg" in done.stderr
 
 
+@pytest.mark.rotating
 @pytest.mark.slow  # In a process with TensorFlow.
-def test_source_that_is_a_fifo_is_refused(tmp_path: Path) -> None:
-    for name in ("ops.pb", "ops.so"):
-        os.mkfifo(tmp_path / name)
-        where = ("--library", name, "--opdefs", "opdefs", "--group", "mine")
-        done = command_on_registry("import", *where, cwd=tmp_path)
-        assert done.returncode == 2
-        assert f"{name}: " in done.stderr and "regular file" in done.stderr
+@pytest.mark.parametrize("name", ["ops.pb", "ops.so"])
+def test_source_that_is_a_fifo_is_refused(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)
+    where = ("--library", name, "--opdefs", "opdefs", "--group", "mine")
+    done = command_on_registry("import", *where, cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"{name}: " in done.stderr and "regular file" in done.stderr
 
 
 def test_of_a_file_beyond_the_bound_raises(tmp_path: Path) -> None:

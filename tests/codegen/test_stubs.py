@@ -148,6 +148,7 @@ def test_stub_keywords_are_those_of_tensorflow(
             assert [n for n in shown if n not in absent] == optional, name
 
 
+@pytest.mark.rotating
 @pytest.mark.slow
 def test_stubs_command_writes_raw_ops_and_says_how_many(
     stubs_with_others: Written,

@@ -40,6 +40,7 @@ def worker() -> Iterator[Worker]:
     made.close()
 
 
+@pytest.mark.rotating
 def test_corpus_calls_do_no_harm(worker: Worker) -> None:
     assert CORPUS
     left = [yaml.safe_load(path.read_text("utf-8")) for path in CORPUS]

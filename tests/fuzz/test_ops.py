@@ -100,6 +100,7 @@ def test_is_own_leaves_out_what_tensorflow_does_not_take(call: Any, own: bool) -
     assert is_own(raised.value) is own
 
 
+@pytest.mark.rotating
 def test_shorten_errors_leaves_out_where_an_op_was_added(
     worker: LimitedWorker,
 ) -> None:

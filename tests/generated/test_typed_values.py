@@ -121,6 +121,7 @@ def comments(source: str) -> Iterator[tokenize.TokenInfo]:
                 yield token
 
 
+@pytest.mark.typing  # It reads every source.
 @pytest.mark.parametrize("package", CEILINGS)
 def test_typing_ceilings_match_counts_of_any_and_ignores(package: str) -> None:
     anys = ignores = 0

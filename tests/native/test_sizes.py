@@ -26,7 +26,7 @@ def outcomes() -> dict[str, str]:
     return found
 
 
-@pytest.mark.rotating
+@pytest.mark.rotating(together="attacks")
 @pytest.mark.parametrize("name", ATTACKS)
 def test_op_with_huge_size_is_refused(name: str, outcomes: dict[str, str]) -> None:
     assert outcomes[name] == "refused"

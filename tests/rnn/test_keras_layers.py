@@ -401,7 +401,7 @@ def words(rng: np.random.Generator) -> tuple[Any, Any]:
     return x, rng.integers(0, 3, 12)
 
 
-@pytest.mark.rotating
+@pytest.mark.equivalence
 @pytest.mark.parametrize("compiled", ["run_eagerly", "jit_compile", ""])
 def test_keras_layers_fit_matches_keras(compiled: str) -> None:
     x, labels = words(np.random.default_rng(0))

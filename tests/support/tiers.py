@@ -76,6 +76,10 @@ EXTENDED: dict[str, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     "site": ("builds the site: `make test-site`", ("docs_site",)),
+    "style": (
+        "reads sources for lengths, words and imports: `make lint`",
+        ("test_shape.py", "test_sources.py", "test_style.py"),
+    ),
     "typing": (
         "type checks packages and programs: `make types`",
         ("generated/test_typing.py",),

@@ -43,6 +43,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> str:
     return folder
 
 
+@pytest.mark.rotating
 def test_tpu_check_command_saved_model_compiles(saved: str) -> None:
     module = "from opwright_runtime.tpu_check.cli import main; raise SystemExit(main())"
     arguments = ["--signature", "score", "--input", "x=8,4", "--chip", "v5e", "--json"]
