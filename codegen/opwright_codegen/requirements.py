@@ -377,6 +377,7 @@ _PYTHON: Final = {
     "remove": "removed",
     "broadcast": "broadcast_of",
     "prod": "product_of",
+    "extent": "extent_of",
     "len": "len",
     "sum": "sum",
     "min": "min",
@@ -401,11 +402,14 @@ class _Writer(ast.NodeTransformer):
         return [*map(self.one, _with_all_handles(conditions.conjuncts(node)))]
 
     def one(self, node: ast.expr) -> ast.expr:
-        lists = [
-            name
-            for name in conditions.whole_inputs_in(node, self.inputs)
-            if self.inputs[name].is_list
-        ]
+        lists = self.lists_in(node)
+        if lists and isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or):
+            first, *others = node.values
+            if not self.lists_in(first):
+                # It is the same for each tensor, and spares a look at all of them.
+                rest = others[0] if len(others) == 1 else ast.BoolOp(ast.Or(), others)
+                parts = [self.visit(deepcopy(first)), self.one(rest)]
+                return ast.BoolOp(ast.Or(), parts)
         found: ast.expr = self.visit(deepcopy(node))
         if not lists:
             return found
@@ -416,6 +420,11 @@ class _Writer(ast.NodeTransformer):
             return _expression(f"all({text} for {names[0]} in {each[0]})")
         loops = f"({', '.join(names)}) in zip({', '.join(each)})"
         return _expression(f"all({text} for {loops})")
+
+    def lists_in(self, node: ast.expr) -> list[str]:
+        """The lists of tensors for each tensor of which a condition stands."""
+        inputs = conditions.whole_inputs_in(node, self.inputs)
+        return [name for name in inputs if self.inputs[name].is_list]
 
     def helper(self, name: str, *arguments: str) -> str:
         return f"{name}({', '.join(arguments)})"

@@ -208,7 +208,7 @@ BINDING: Final = frozenset(
 HELPERS: Final = frozenset(
     {"all_finite", "are_held", "are_pairs", "are_spans", "broadcast_of"}
     | {"contents_of", "dims_of"}
-    | {"dtype_name", "dtype_of", "elements_of", "has_room", "have_ranks"}
+    | {"dtype_name", "dtype_of", "elements_of", "extent_of", "has_room", "have_ranks"}
     | {"is_batched", "is_convolved", "is_nan_free", "is_permutation", "is_rising"}
     | {"is_single", "is_table", "known_held_of", "last_of"}
     | {"least_of", "most_of", "padded_of", "positives_of", "product_of"}

@@ -112,7 +112,16 @@ JOINT: Final = {
 }
 OF_TEXT: Final = frozenset({"convolves"})
 #: The functions of shapes that conditions may use.
-SHARED: Final = ("len", "sum", "prod", "min", "max", "remove", "broadcast")
+SHARED: Final = (
+    "len",
+    "sum",
+    "prod",
+    "extent",
+    "min",
+    "max",
+    "remove",
+    "broadcast",
+)
 
 
 def broadcast(*rows: tuple[object, ...]) -> tuple[object, ...]:

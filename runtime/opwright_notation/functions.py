@@ -143,6 +143,11 @@ def _window(
 # The functions that return a row of sizes.
 
 
+def extent(row: tuple[int, ...]) -> int:
+    """The product of the sizes that are not 0, which TensorFlow also has to hold."""
+    return math.prod([size for size in row if size])
+
+
 def _broadcast(*rows: tuple[Size, ...]) -> Sizes:
     rank = max(map(len, rows))
     result: list[Size] = []
@@ -275,6 +280,7 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
     "len": Function(len, (_ROW,), Kind.SIZE, "{}.length()"),
     "sum": Function(sum, (_KNOWN_ROW,), Kind.SIZE, "opdef::Sum({})"),
     "prod": Function(math.prod, (_KNOWN_ROW,), Kind.SIZE, "opdef::Product({})"),
+    "extent": Function(extent, (_KNOWN_ROW,), Kind.SIZE),
     "min": Function(min, (_KNOWN, _KNOWN), Kind.SIZE, "opdef::Least({}, {})"),
     "max": Function(max, (_KNOWN, _KNOWN), Kind.SIZE, "opdef::Most({}, {})"),
     "ceildiv": Function(

@@ -427,6 +427,8 @@ CONDITIONS = [
     "memory(T, last(n), shape(x)[1:], steps(y, y, y)) and rank(x) == 0",
     "len(remove(shape(x), contents(n))) == 1",
     "prod(broadcast(shape(x), shape(y)[1:], shape(parts[0]))) < 2",
+    "extent(shape(x)) < 2 or extent(contents(n)) == 2",
+    "elements(parts[-1]) > 1 or rank(parts) == 1",
     "rising(n)",
     "permutation(n)",
     "batched(n, block)",

@@ -497,6 +497,7 @@ def _known(name: str, found: Sequence[Any]) -> Any:
         "len": len,
         "sum": sum,
         "prod": math.prod,
+        "extent": properties.extent_of,
         "min": min,
         "max": max,
         "remove": properties.removed,
@@ -617,6 +618,8 @@ _OF_ROWS: Mapping[str, Callable[..., Any]] = {
     "len": lambda row: tf.size(row, tf.int64),
     "sum": lambda row: tf.reduce_sum(_row(row)),
     "prod": lambda row: tf.reduce_prod(_row(row)),
+    # It may be more than an int64 holds.
+    "extent": lambda row: tf.reduce_prod(tf.maximum(_as(row, tf.float64), 1.0)),
     "min": lambda one, other: tf.minimum(*_numbers(one, other)),
     "max": lambda one, other: tf.maximum(*_numbers(one, other)),
     "broadcast": _broadcast,

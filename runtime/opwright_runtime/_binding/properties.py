@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from opwright_notation.conditions import broadcast
-from opwright_notation.functions import FUNCTIONS
+from opwright_notation.functions import FUNCTIONS, extent
 from opwright_runtime._binding import memory
 from opwright_runtime._binding.narrowing import EagerTensor
 from opwright_runtime._internals import (
@@ -247,6 +247,8 @@ def removed(row: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
 
 #: The shape of tensors of these shapes together.
 broadcast_of = broadcast
+
+extent_of = extent
 
 
 def least_of(value: Any) -> float:
