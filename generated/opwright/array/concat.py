@@ -16,11 +16,15 @@ from opwright_runtime.gencode import (
     all_tensors,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fit_together,
     fits,
     graphs,
     new,
+    sizes_of,
+    tensors_of,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -72,6 +76,9 @@ class Concat(TensorOp[T]):
     """
 
     OP_NAME = "Concat"
+    REQUIRES = (
+        "elements(values[-1]) > 0 or len(values) * shape(values)[value(concat_dim)] < 2**63",
+    )
     SHAPES = {
         "concat_dim": "()",
         "values": "(*replace(x, concat_dim, n[i]),)",
@@ -117,7 +124,8 @@ class Concat(TensorOp[T]):
                 other.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(values[-1]) >
+                0 or len(values) * shape(values)[value(concat_dim)] < 2**63`.
 
         Example:
             >>> concat(1, [[[1], [2]], [[3, 4], [5, 6]]]).numpy()
@@ -139,6 +147,7 @@ class Concat(TensorOp[T]):
                     or fits(TInt32, concat_dim)
                 )
                 and (all_tensors(values) or fit_together(None, values))
+                and _holds(concat_dim, values)
             ):
                 op.output = execute(
                     context[CURRENT], "Concat", None, concat_dim, values
@@ -147,6 +156,20 @@ class Concat(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (concat_dim, values), {}, fast_path_error)
+
+
+def _holds(concat_dim: object, values: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of((_tensors_of_values := tensors_of(values))[-1]) > 0 or all(
+            (
+                len(_tensors_of_values) * sizes_of(_values)[value_of(concat_dim)]
+                < 9223372036854775808
+                for _values in _tensors_of_values
+            )
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -180,7 +203,8 @@ def concat(
         output: `T`, `replace(x, concat_dim, sum(n))`. All of them, one after the other.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(values[-1]) > 0 or
+            len(values) * shape(values)[value(concat_dim)] < 2**63`.
 
     Example:
         >>> concat(1, [[[1], [2]], [[3, 4], [5, 6]]]).numpy()
@@ -202,6 +226,7 @@ def concat(
                 or fits(TInt32, concat_dim)
             )
             and (all_tensors(values) or fit_together(None, values))
+            and _holds(concat_dim, values)
         ):
             _result = execute(context[CURRENT], "Concat", name, concat_dim, values)
             return _result

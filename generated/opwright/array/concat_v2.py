@@ -16,11 +16,15 @@ from opwright_runtime.gencode import (
     all_tensors,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fit_together,
     fits,
     graphs,
     new,
+    sizes_of,
+    tensors_of,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -88,6 +92,9 @@ class ConcatV2(TensorOp[T]):
     TRUNCATED = {
         "axis": "int32",
     }
+    REQUIRES = (
+        "elements(values[-1]) > 0 or len(values) * shape(values)[value(axis)] < 2**63",
+    )
     SHAPES = {
         "values": "(*replace(x, axis, n[i]),)",
         "axis": "()",
@@ -139,7 +146,8 @@ class ConcatV2(TensorOp[T]):
             output: `T`, `replace(x, axis, sum(n))`. All of them, one after the other.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(values[-1]) >
+                0 or len(values) * shape(values)[value(axis)] < 2**63`.
 
         Example:
             >>> concat_v2([[[1, 2]], [[3, 4], [5, 6]]], 0).numpy()
@@ -164,12 +172,27 @@ class ConcatV2(TensorOp[T]):
                     or fits(TInt32, axis)
                 )
                 and (all_tensors(values) or fit_together(None, values))
+                and _holds(values, axis)
             ):
                 op.output = execute(context[CURRENT], "ConcatV2", None, values, axis)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (values, axis), {}, fast_path_error)
+
+
+def _holds(values: object, axis: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of((_tensors_of_values := tensors_of(values))[-1]) > 0 or all(
+            (
+                len(_tensors_of_values) * sizes_of(_values)[value_of(axis)]
+                < 9223372036854775808
+                for _values in _tensors_of_values
+            )
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -209,7 +232,8 @@ def concat_v2(
         output: `T`, `replace(x, axis, sum(n))`. All of them, one after the other.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(values[-1]) > 0 or
+            len(values) * shape(values)[value(axis)] < 2**63`.
 
     Example:
         >>> concat_v2([[[1, 2]], [[3, 4], [5, 6]]], 0).numpy()
@@ -234,6 +258,7 @@ def concat_v2(
                 or fits(TInt32, axis)
             )
             and (all_tensors(values) or fit_together(None, values))
+            and _holds(values, axis)
         ):
             _result = execute(context[CURRENT], "ConcatV2", name, values, axis)
             return _result

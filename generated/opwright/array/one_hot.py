@@ -20,12 +20,14 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     elements_of,
     execute,
+    extent_of,
     fit_pair,
     fits,
     graphs,
     has_room,
     new,
     rank_of,
+    sizes_of,
     some_dtype_of,
     value_of,
 )
@@ -99,6 +101,7 @@ class OneHot(TensorOp[T]):
     REQUIRES = (
         "rank(indices) < 254",
         "memory(T, elements(indices), value(depth))",
+        "elements(indices) > 0 or extent(shape(indices)) * value(depth) < 2**63",
     )
     SHAPES = {
         "indices": "where((*x,), axis >= -1)",
@@ -184,7 +187,8 @@ class OneHot(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `rank(indices) < 254`,
-                `memory(T, elements(indices), value(depth))`.
+                `memory(T, elements(indices), value(depth))`, `elements(indices) > 0 or
+                extent(shape(indices)) * value(depth) < 2**63`.
 
         Example:
             >>> one_hot([2, 0, -1], 3, 1.0, 0.0).numpy()
@@ -250,8 +254,17 @@ MERGE = OneHot.Options.merge
 def _holds(indices: object, depth: object, on_value: object, off_value: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return rank_of(indices) < 254 and has_room(
-            some_dtype_of(on_value, off_value), elements_of(indices), value_of(depth)
+        return (
+            rank_of(indices) < 254
+            and has_room(
+                some_dtype_of(on_value, off_value),
+                (_elements_of_indices := elements_of(indices)),
+                (_value_of_depth := value_of(depth)),
+            )
+            and (
+                _elements_of_indices > 0
+                or extent_of(sizes_of(indices)) * _value_of_depth < 9223372036854775808
+            )
         )
     except Exception:
         return False
@@ -301,7 +314,8 @@ def one_hot(
 
     Raises:
         OpError: the op refuses an argument. The call needs `rank(indices) < 254`,
-            `memory(T, elements(indices), value(depth))`.
+            `memory(T, elements(indices), value(depth))`, `elements(indices) > 0 or
+            extent(shape(indices)) * value(depth) < 2**63`.
 
     Example:
         >>> one_hot([2, 0, -1], 3, 1.0, 0.0).numpy()

@@ -16,11 +16,14 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     fit_together,
     graphs,
     new,
     rank_of,
+    sizes_of,
     tensors_of,
 )
 from typing_extensions import Never, TypeVar
@@ -77,7 +80,10 @@ class Pack(TensorOp[T]):
     """
 
     OP_NAME = "Pack"
-    REQUIRES = ("rank(values) < 254",)
+    REQUIRES = (
+        "rank(values[-1]) < 254",
+        "elements(values[-1]) > 0 or len(values) * extent(shape(values[-1])) < 2**63",
+    )
     SHAPES = {
         "values": "(*x,)",
         "output": "(*insert(x, axis, N),)",
@@ -150,7 +156,9 @@ class Pack(TensorOp[T]):
                 axis.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `rank(values) < 254`.
+            OpError: the op refuses an argument. The call needs
+                `rank(values[-1]) < 254`, `elements(values[-1]) > 0 or len(values) *
+                extent(shape(values[-1])) < 2**63`.
 
         Example:
             >>> pack([[1, 4], [2, 5], [3, 6]]).numpy()
@@ -189,7 +197,11 @@ MERGE = Pack.Options.merge
 def _holds(values: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return all(rank_of(_values) < 254 for _values in tensors_of(values))
+        return rank_of((_tensors_of_values := tensors_of(values))[-1]) < 254 and (
+            elements_of(_tensors_of_values[-1]) > 0
+            or len(_tensors_of_values) * extent_of(sizes_of(_tensors_of_values[-1]))
+            < 9223372036854775808
+        )
     except Exception:
         return False
 
@@ -230,7 +242,9 @@ def pack(
             axis.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `rank(values) < 254`.
+        OpError: the op refuses an argument. The call needs `rank(values[-1]) < 254`,
+            `elements(values[-1]) > 0 or len(values) * extent(shape(values[-1])) <
+            2**63`.
 
     Example:
         >>> pack([[1, 4], [2, 5], [3, 6]]).numpy()

@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     dims_of,
     execute,
+    extent_of,
     fit_together,
     graphs,
     has_room,
@@ -82,7 +83,10 @@ class ParallelConcat(TensorOp[T]):
     """
 
     OP_NAME = "ParallelConcat"
-    REQUIRES = ("memory(T, prod(shape))",)
+    REQUIRES = (
+        "memory(T, prod(shape))",
+        "extent(shape) < 2**63",
+    )
     SHAPES = {
         "values": "where((1, *shape[1:]), shape[0] == N)",
         "output": "(*shape,)",
@@ -131,7 +135,7 @@ class ParallelConcat(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `memory(T, prod(shape))`.
+                `memory(T, prod(shape))`, `extent(shape) < 2**63`.
 
         Example:
             >>> rows = [[[1, 2]], [[3, 4]], [[5, 6]]]
@@ -168,7 +172,12 @@ class ParallelConcat(TensorOp[T]):
 def _holds(values: object, shape: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(some_dtype_of(values), product_of(dims_of(shape)))
+        return (
+            has_room(
+                some_dtype_of(values), product_of((_dims_of_shape := dims_of(shape)))
+            )
+            and extent_of(_dims_of_shape) < 9223372036854775808
+        )
     except Exception:
         return False
 
@@ -208,7 +217,8 @@ def parallel_concat(
         output: `T`, `*shape`. The rows in their order.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `memory(T, prod(shape))`.
+        OpError: the op refuses an argument. The call needs `memory(T, prod(shape))`,
+            `extent(shape) < 2**63`.
 
     Example:
         >>> rows = [[[1, 2]], [[3, 4]], [[5, 6]]]

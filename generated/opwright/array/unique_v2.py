@@ -22,9 +22,10 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
-    most_of,
+    has_room,
     new,
     sizes_of,
+    value_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -96,7 +97,9 @@ class UniqueV2(Op, Generic[T, OutIdx]):
     """
 
     OP_NAME = "UniqueV2"
-    REQUIRES = ("elements(x) > 0 or most(shape(x)) < 2**31",)
+    REQUIRES = (
+        'elements(x) > 0 or elements(axis) != 1 or memory("int64", 10, shape(x)[value(axis)])',
+    )
     SHAPES = {
         "x": "(*x,)",
         "axis": "where((m,), m <= 1)",
@@ -173,8 +176,8 @@ class UniqueV2(Op, Generic[T, OutIdx]):
                 `y`.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `elements(x) > 0 or most(shape(x)) < 2**31`.
+            OpError: the op refuses an argument. The call needs `elements(x) > 0 or
+                elements(axis) != 1 or memory("int64", 10, shape(x)[value(axis)])`.
 
         Example:
             >>> pairs = [[1, 2], [3, 4], [1, 2]]
@@ -196,7 +199,7 @@ class UniqueV2(Op, Generic[T, OutIdx]):
                     and -9223372036854775808 <= axis <= 9223372036854775807
                     or fits(TInt64, axis)
                 )
-                and _holds(x)
+                and _holds(x, axis)
             ):
                 op.y, op.idx = execute(
                     context[CURRENT],
@@ -213,10 +216,14 @@ class UniqueV2(Op, Generic[T, OutIdx]):
         return op._build(scope, (x, axis), {"out_idx": out_idx}, fast_path_error)
 
 
-def _holds(x: object) -> bool:
+def _holds(x: object, axis: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(x) > 0 or most_of(sizes_of(x)) < 2147483648
+        return (
+            elements_of(x) > 0
+            or elements_of(axis) != 1
+            or has_room("int64", 10, sizes_of(x)[value_of(axis)])
+        )
     except Exception:
         return False
 
@@ -280,8 +287,8 @@ def unique_v2(
             `y`.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
-            `elements(x) > 0 or most(shape(x)) < 2**31`.
+        OpError: the op refuses an argument. The call needs `elements(x) > 0 or
+            elements(axis) != 1 or memory("int64", 10, shape(x)[value(axis)])`.
 
     Example:
         >>> pairs = [[1, 2], [3, 4], [1, 2]]
@@ -303,7 +310,7 @@ def unique_v2(
                 and -9223372036854775808 <= axis <= 9223372036854775807
                 or fits(TInt64, axis)
             )
-            and _holds(x)
+            and _holds(x, axis)
         ):
             _result = UniqueV2Outputs._make(
                 execute(

@@ -24,9 +24,10 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
-    most_of,
+    has_room,
     new,
     sizes_of,
+    value_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -101,7 +102,9 @@ class UniqueWithCountsV2(Op, Generic[T, OutIdx]):
     """
 
     OP_NAME = "UniqueWithCountsV2"
-    REQUIRES = ("elements(x) > 0 or most(shape(x)) < 2**31",)
+    REQUIRES = (
+        'elements(x) > 0 or elements(axis) != 1 or memory("int64", 10, shape(x)[value(axis)])',
+    )
     SHAPES = {
         "x": "(*x,)",
         "axis": "where((m,), m <= 1)",
@@ -183,8 +186,8 @@ class UniqueWithCountsV2(Op, Generic[T, OutIdx]):
             count: `out_idx`, `_found`. How often each value of `y` is there.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `elements(x) > 0 or most(shape(x)) < 2**31`.
+            OpError: the op refuses an argument. The call needs `elements(x) > 0 or
+                elements(axis) != 1 or memory("int64", 10, shape(x)[value(axis)])`.
 
         Example:
             >>> pairs = [[1, 2], [3, 4], [1, 2]]
@@ -206,7 +209,7 @@ class UniqueWithCountsV2(Op, Generic[T, OutIdx]):
                     and -9223372036854775808 <= axis <= 9223372036854775807
                     or fits(TInt64, axis)
                 )
-                and _holds(x)
+                and _holds(x, axis)
             ):
                 op.y, op.idx, op.count = execute(
                     context[CURRENT],
@@ -223,10 +226,14 @@ class UniqueWithCountsV2(Op, Generic[T, OutIdx]):
         return op._build(scope, (x, axis), {"out_idx": out_idx}, fast_path_error)
 
 
-def _holds(x: object) -> bool:
+def _holds(x: object, axis: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(x) > 0 or most_of(sizes_of(x)) < 2147483648
+        return (
+            elements_of(x) > 0
+            or elements_of(axis) != 1
+            or has_room("int64", 10, sizes_of(x)[value_of(axis)])
+        )
     except Exception:
         return False
 
@@ -293,8 +300,8 @@ def unique_with_counts_v2(
         count_: `out_idx`, `_found`. How often each value of `y` is there.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
-            `elements(x) > 0 or most(shape(x)) < 2**31`.
+        OpError: the op refuses an argument. The call needs `elements(x) > 0 or
+            elements(axis) != 1 or memory("int64", 10, shape(x)[value(axis)])`.
 
     Example:
         >>> pairs = [[1, 2], [3, 4], [1, 2]]
@@ -316,7 +323,7 @@ def unique_with_counts_v2(
                 and -9223372036854775808 <= axis <= 9223372036854775807
                 or fits(TInt64, axis)
             )
-            and _holds(x)
+            and _holds(x, axis)
         ):
             _result = UniqueWithCountsV2Outputs._make(
                 execute(

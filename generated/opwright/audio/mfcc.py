@@ -19,10 +19,13 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    sizes_of,
 )
 from typing_extensions import Never
 
@@ -72,7 +75,10 @@ class Mfcc(TensorOp[TFloat32]):
     """
 
     OP_NAME = "Mfcc"
-    REQUIRES = ("finite(lower_frequency_limit)",)
+    REQUIRES = (
+        "finite(lower_frequency_limit)",
+        'elements(spectrogram) > 0 or memory("float64", 2, shape(spectrogram)[2:])',
+    )
     SHAPES = {
         "spectrogram": "(channels, windows, bins)",
         "sample_rate": "()",
@@ -181,7 +187,8 @@ class Mfcc(TensorOp[TFloat32]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `finite(lower_frequency_limit)`.
+                `finite(lower_frequency_limit)`, `elements(spectrogram) > 0 or
+                memory("float64", 2, shape(spectrogram)[2:])`.
 
         Example:
             >>> time = np.arange(640) / 16000
@@ -207,7 +214,7 @@ class Mfcc(TensorOp[TFloat32]):
                     and -2147483648 <= sample_rate <= 2147483647
                     or fits(TInt32, sample_rate)
                 )
-                and _holds(opts.lower_frequency_limit)
+                and _holds(spectrogram, opts.lower_frequency_limit)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -244,10 +251,13 @@ DEFAULTS = Mfcc.Options()
 MERGE = Mfcc.Options.merge
 
 
-def _holds(lower_frequency_limit: float) -> bool:
+def _holds(spectrogram: object, lower_frequency_limit: float) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return all_finite(lower_frequency_limit)
+        return all_finite(lower_frequency_limit) and (
+            elements_of(spectrogram) > 0
+            or has_room("float64", 2, sizes_of(spectrogram)[2:])
+        )
     except Exception:
         return False
 
@@ -297,7 +307,8 @@ def mfcc(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `finite(lower_frequency_limit)`.
+            `finite(lower_frequency_limit)`, `elements(spectrogram) > 0 or
+            memory("float64", 2, shape(spectrogram)[2:])`.
 
     Example:
         >>> time = np.arange(640) / 16000
@@ -322,7 +333,7 @@ def mfcc(
                 and -2147483648 <= sample_rate <= 2147483647
                 or fits(TInt32, sample_rate)
             )
-            and _holds(lower_frequency_limit)
+            and _holds(spectrogram, lower_frequency_limit)
         ):
             _result = execute(
                 context[CURRENT],

@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -96,6 +97,7 @@ class ResizeBicubic(TensorOp[TFloat32]):
     OP_NAME = "ResizeBicubic"
     REQUIRES = (
         'memory("float32", contents(size)[1], 32 + prod(shape(images)[:1]) * contents(size)[0] * prod(shape(images)[3:]))',
+        'elements(images) > 0 or memory("float32", 4, shape(images)[3:])',
     )
     SHAPES = {
         "images": "where((b, h, w, c), h >= 1 and w >= 1)",
@@ -199,7 +201,8 @@ class ResizeBicubic(TensorOp[TFloat32]):
         Raises:
             OpError: the op refuses an argument. The call needs `memory("float32",
                 contents(size)[1], 32 + prod(shape(images)[:1]) * contents(size)[0] *
-                prod(shape(images)[3:]))`.
+                prod(shape(images)[3:]))`, `elements(images) > 0 or memory("float32", 4,
+                shape(images)[3:])`.
 
         Example:
             >>> row = np.array([0.0, 10.0, 0.0]).reshape(1, 1, 3, 1)
@@ -263,7 +266,7 @@ def _holds(images: object, size: object) -> bool:
             + product_of((_sizes_of_images := sizes_of(images))[:1])
             * _contents_of_size[0]
             * product_of(_sizes_of_images[3:]),
-        )
+        ) and (elements_of(images) > 0 or has_room("float32", 4, _sizes_of_images[3:]))
     except Exception:
         return False
 
@@ -322,7 +325,8 @@ def resize_bicubic(
     Raises:
         OpError: the op refuses an argument. The call needs `memory("float32",
             contents(size)[1], 32 + prod(shape(images)[:1]) * contents(size)[0] *
-            prod(shape(images)[3:]))`.
+            prod(shape(images)[3:]))`, `elements(images) > 0 or memory("float32", 4,
+            shape(images)[3:])`.
 
     Example:
         >>> row = np.array([0.0, 10.0, 0.0]).reshape(1, 1, 3, 1)

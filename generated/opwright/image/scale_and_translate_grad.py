@@ -18,9 +18,11 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -78,6 +80,7 @@ class ScaleAndTranslateGrad(TensorOp[T]):
     """
 
     OP_NAME = "ScaleAndTranslateGrad"
+    REQUIRES = ("elements(grads) > 0 or shape(grads)[0] <= 2**30",)
     SHAPES = {
         "grads": "(b, new_h, new_w, c)",
         "original_image": "(b, h, w, c)",
@@ -160,7 +163,8 @@ class ScaleAndTranslateGrad(TensorOp[T]):
             output: `T`, `b h w c`. Derivatives by each element of the originals.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(grads) > 0 or shape(grads)[0] <= 2**30`.
 
         Example:
             >>> grads = np.ones((1, 1, 4, 1), np.float32)
@@ -176,7 +180,7 @@ class ScaleAndTranslateGrad(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(grads):
                 op.output = execute(
                     context[CURRENT],
                     "ScaleAndTranslateGrad",
@@ -203,6 +207,14 @@ class ScaleAndTranslateGrad(TensorOp[T]):
 
 DEFAULTS = ScaleAndTranslateGrad.Options()
 MERGE = ScaleAndTranslateGrad.Options.merge
+
+
+def _holds(grads: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(grads) > 0 or sizes_of(grads)[0] <= 1073741824
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -244,7 +256,8 @@ def scale_and_translate_grad(
         output: `T`, `b h w c`. Derivatives by each element of the originals.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(grads) > 0 or shape(grads)[0] <= 2**30`.
 
     Example:
         >>> grads = np.ones((1, 1, 4, 1), np.float32)
@@ -259,7 +272,7 @@ def scale_and_translate_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(grads):
             _result = execute(
                 context[CURRENT],
                 "ScaleAndTranslateGrad",

@@ -98,8 +98,8 @@ class BatchMatMulV2(TensorOp[T]):
 
     OP_NAME = "BatchMatMulV2"
     REQUIRES = (
-        'shape(x)[:-2] == shape(y)[:-2] or min(prod(shape(x)[:-2]), prod(shape(y)[:-2])) == prod(broadcast(shape(x)[:-2], shape(y)[:-2])) or memory("int64", 2, broadcast(shape(x)[:-2], shape(y)[:-2]))',
-        "elements(x) > 0 and elements(y) > 0 or memory(T, broadcast(shape(x)[:-2], shape(y)[:-2]), shape(x)[-1] if adj_x else shape(x)[-2], shape(y)[-2] if adj_y else shape(y)[-1])",
+        '0 < elements(x) * elements(y) <= 2**22 or shape(x)[:-2] == shape(y)[:-2] or prod(shape(x)[:-2]) * prod(shape(y)[:-2]) <= 2**22 or min(prod(shape(x)[:-2]), prod(shape(y)[:-2])) == prod(broadcast(shape(x)[:-2], shape(y)[:-2])) or memory("int64", 2, broadcast(shape(x)[:-2], shape(y)[:-2]))',
+        "elements(x) * elements(y) > 0 or memory(T, broadcast(shape(x)[:-2], shape(y)[:-2]), shape(x)[-1] if adj_x else shape(x)[-2], shape(y)[-2] if adj_y else shape(y)[-1])",
     )
     SHAPES = {
         "x": "(*xs, m, k) if not adj_x else (*xs, k, m)",
@@ -208,13 +208,14 @@ class BatchMatMulV2(TensorOp[T]):
                 matrices.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `shape(x)[:-2] ==
-                shape(y)[:-2] or min(prod(shape(x)[:-2]), prod(shape(y)[:-2])) ==
+            OpError: the op refuses an argument. The call needs `0 < elements(x) *
+                elements(y) <= 2**22 or shape(x)[:-2] == shape(y)[:-2] or
+                prod(shape(x)[:-2]) * prod(shape(y)[:-2]) <= 2**22 or
+                min(prod(shape(x)[:-2]), prod(shape(y)[:-2])) ==
                 prod(broadcast(shape(x)[:-2], shape(y)[:-2])) or memory("int64", 2,
-                broadcast(shape(x)[:-2], shape(y)[:-2]))`, `elements(x) > 0 and
-                elements(y) > 0 or memory(T, broadcast(shape(x)[:-2], shape(y)[:-2]),
-                shape(x)[-1] if adj_x else shape(x)[-2], shape(y)[-2] if adj_y else
-                shape(y)[-1])`.
+                broadcast(shape(x)[:-2], shape(y)[:-2]))`, `elements(x) * elements(y) >
+                0 or memory(T, broadcast(shape(x)[:-2], shape(y)[:-2]), shape(x)[-1] if
+                adj_x else shape(x)[-2], shape(y)[-2] if adj_y else shape(y)[-1])`.
 
         Example:
             >>> turn = np.array([[0.0, -1.0], [1.0, 0.0]])
@@ -274,18 +275,23 @@ def _holds(x: object, y: object, adj_x: bool, adj_y: bool) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            (_sizes_of_x := sizes_of(x))[:-2] == (_sizes_of_y := sizes_of(y))[:-2]
-            or min(product_of(_sizes_of_x[:-2]), product_of(_sizes_of_y[:-2]))
-            == product_of(broadcast_of(_sizes_of_x[:-2], _sizes_of_y[:-2]))
-            or has_room("int64", 2, broadcast_of(_sizes_of_x[:-2], _sizes_of_y[:-2]))
+            0
+            < (_elements_of_x := elements_of(x)) * (_elements_of_y := elements_of(y))
+            <= 4194304
+            or sizes_of(x)[:-2] == sizes_of(y)[:-2]
+            or product_of(sizes_of(x)[:-2]) * product_of(sizes_of(y)[:-2]) <= 4194304
+            or (
+                min(product_of(sizes_of(x)[:-2]), product_of(sizes_of(y)[:-2]))
+                == product_of(broadcast_of(sizes_of(x)[:-2], sizes_of(y)[:-2]))
+            )
+            or has_room("int64", 2, broadcast_of(sizes_of(x)[:-2], sizes_of(y)[:-2]))
         ) and (
-            elements_of(x) > 0
-            and elements_of(y) > 0
+            _elements_of_x * _elements_of_y > 0
             or has_room(
                 some_dtype_of(x, y),
-                broadcast_of(_sizes_of_x[:-2], _sizes_of_y[:-2]),
-                _sizes_of_x[-1] if adj_x else _sizes_of_x[-2],
-                _sizes_of_y[-2] if adj_y else _sizes_of_y[-1],
+                broadcast_of(sizes_of(x)[:-2], sizes_of(y)[:-2]),
+                sizes_of(x)[-1] if adj_x else sizes_of(x)[-2],
+                sizes_of(y)[-2] if adj_y else sizes_of(y)[-1],
             )
         )
     except Exception:
@@ -345,12 +351,14 @@ def batch_mat_mul_v2(
             matrices.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `shape(x)[:-2] ==
-            shape(y)[:-2] or min(prod(shape(x)[:-2]), prod(shape(y)[:-2])) ==
+        OpError: the op refuses an argument. The call needs `0 < elements(x) *
+            elements(y) <= 2**22 or shape(x)[:-2] == shape(y)[:-2] or
+            prod(shape(x)[:-2]) * prod(shape(y)[:-2]) <= 2**22 or
+            min(prod(shape(x)[:-2]), prod(shape(y)[:-2])) ==
             prod(broadcast(shape(x)[:-2], shape(y)[:-2])) or memory("int64", 2,
-            broadcast(shape(x)[:-2], shape(y)[:-2]))`, `elements(x) > 0 and elements(y)
-            > 0 or memory(T, broadcast(shape(x)[:-2], shape(y)[:-2]), shape(x)[-1] if
-            adj_x else shape(x)[-2], shape(y)[-2] if adj_y else shape(y)[-1])`.
+            broadcast(shape(x)[:-2], shape(y)[:-2]))`, `elements(x) * elements(y) > 0 or
+            memory(T, broadcast(shape(x)[:-2], shape(y)[:-2]), shape(x)[-1] if adj_x
+            else shape(x)[-2], shape(y)[-2] if adj_y else shape(y)[-1])`.
 
     Example:
         >>> turn = np.array([[0.0, -1.0], [1.0, 0.0]])

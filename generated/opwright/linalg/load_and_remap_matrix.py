@@ -25,6 +25,7 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never
 
@@ -83,7 +84,10 @@ class LoadAndRemapMatrix(TensorOp[TFloat32]):
     """
 
     OP_NAME = "LoadAndRemapMatrix"
-    REQUIRES = ("elements(ckpt_path, old_tensor_name) == 1",)
+    REQUIRES = (
+        "elements(ckpt_path, old_tensor_name) == 1",
+        "rank(col_remapping) == 1",
+    )
     SHAPES = {
         "ckpt_path": "()",
         "old_tensor_name": "()",
@@ -182,7 +186,7 @@ class LoadAndRemapMatrix(TensorOp[TFloat32]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(ckpt_path, old_tensor_name) == 1`.
+                `elements(ckpt_path, old_tensor_name) == 1`, `rank(col_remapping) == 1`.
 
         Example:
             >>> w = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
@@ -215,7 +219,7 @@ class LoadAndRemapMatrix(TensorOp[TFloat32]):
                     and -9223372036854775808 <= col_remapping <= 9223372036854775807
                     or fits(TInt64, col_remapping)
                 )
-                and _holds(ckpt_path, old_tensor_name)
+                and _holds(ckpt_path, old_tensor_name, col_remapping)
             ):
                 op.output_matrix = execute(
                     context[CURRENT],
@@ -258,10 +262,14 @@ DEFAULTS = LoadAndRemapMatrix.Options()
 MERGE = LoadAndRemapMatrix.Options.merge
 
 
-def _holds(ckpt_path: object, old_tensor_name: object) -> bool:
+def _holds(ckpt_path: object, old_tensor_name: object, col_remapping: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(ckpt_path) == 1 and elements_of(old_tensor_name) == 1
+        return (
+            elements_of(ckpt_path) == 1
+            and elements_of(old_tensor_name) == 1
+            and rank_of(col_remapping) == 1
+        )
     except Exception:
         return False
 
@@ -323,7 +331,7 @@ def load_and_remap_matrix(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(ckpt_path, old_tensor_name) == 1`.
+            `elements(ckpt_path, old_tensor_name) == 1`, `rank(col_remapping) == 1`.
 
     Example:
         >>> w = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
@@ -355,7 +363,7 @@ def load_and_remap_matrix(
                 and -9223372036854775808 <= col_remapping <= 9223372036854775807
                 or fits(TInt64, col_remapping)
             )
-            and _holds(ckpt_path, old_tensor_name)
+            and _holds(ckpt_path, old_tensor_name, col_remapping)
         ):
             _result = execute(
                 context[CURRENT],

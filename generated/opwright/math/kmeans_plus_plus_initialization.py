@@ -19,10 +19,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    sizes_of,
 )
 from typing_extensions import Never
 
@@ -69,6 +72,7 @@ class KmeansPlusPlusInitialization(TensorOp[TFloat32]):
     TRUNCATED = {
         "num_retries_per_sample": "int32",
     }
+    REQUIRES = ('elements(points) > 0 or memory("float32", 3, shape(points)[:1])',)
     SHAPES = {
         "points": "(n, d)",
         "num_to_sample": "()",
@@ -123,7 +127,8 @@ class KmeansPlusPlusInitialization(TensorOp[TFloat32]):
             samples: float32, `num_to_sample d`. The rows that were picked.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(points) > 0 or
+                memory("float32", 3, shape(points)[:1])`.
 
         Example:
             >>> points = np.array([[0.0, 0.0], [0.0, 1.0], [9.0, 9.0], [9.0, 8.0]])
@@ -157,6 +162,7 @@ class KmeansPlusPlusInitialization(TensorOp[TFloat32]):
                     and -2147483648 <= num_retries_per_sample <= 2147483647
                     or fits(TInt32, num_retries_per_sample)
                 )
+                and _holds(points)
             ):
                 op.samples = execute(
                     context[CURRENT],
@@ -176,6 +182,14 @@ class KmeansPlusPlusInitialization(TensorOp[TFloat32]):
             {},
             fast_path_error,
         )
+
+
+def _holds(points: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(points) > 0 or has_room("float32", 3, sizes_of(points)[:1])
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -216,7 +230,8 @@ def kmeans_plus_plus_initialization(
         samples: float32, `num_to_sample d`. The rows that were picked.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(points) > 0 or
+            memory("float32", 3, shape(points)[:1])`.
 
     Example:
         >>> points = np.array([[0.0, 0.0], [0.0, 1.0], [9.0, 9.0], [9.0, 8.0]])
@@ -250,6 +265,7 @@ def kmeans_plus_plus_initialization(
                 and -2147483648 <= num_retries_per_sample <= 2147483647
                 or fits(TInt32, num_retries_per_sample)
             )
+            and _holds(points)
         ):
             _result = execute(
                 context[CURRENT],

@@ -28,7 +28,9 @@ from opwright_runtime.gencode import (
     graphs,
     most_of,
     new,
+    rank_of,
     sizes_of,
+    text_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -126,7 +128,10 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
     """
 
     OP_NAME = "UniformQuantizedConvolution"
-    REQUIRES = ("elements(rhs) > 0 or most(shape(rhs)) < 2**31",)
+    REQUIRES = (
+        "elements(rhs) > 0 or most(shape(rhs)) < 2**31",
+        'elements(rhs) > 0 or dimension_numbers == "" and rank(rhs) > 1 and shape(rhs)[1] > 0',
+    )
     SHAPES = {
         "lhs": "(n, c, *x) if dimension_numbers == '' else (_, _, *x)",
         "rhs": "where((k, c // feature_group_count, *w) if dimension_numbers == '' else (_, _, *w), len(w) == len(x))",
@@ -360,7 +365,8 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(rhs) > 0 or most(shape(rhs)) < 2**31`.
+                `elements(rhs) > 0 or most(shape(rhs)) < 2**31`, `elements(rhs) > 0 or
+                dimension_numbers == "" and rank(rhs) > 1 and shape(rhs)[1] > 0`.
 
         Example:
             >>> lhs, rhs = (tf.bitcast(np.int8([[x]]), tf.qint8) for x in ([1, 2], [1, 1]))
@@ -399,7 +405,7 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
                     or fits(TInt32, output_zero_points)
                 )
                 and (type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs))
-                and _holds(rhs)
+                and _holds(rhs, opts.dimension_numbers)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -493,10 +499,20 @@ DEFAULTS = UniformQuantizedConvolution.Options()
 MERGE = UniformQuantizedConvolution.Options.merge
 
 
-def _holds(rhs: object) -> bool:
+def _holds(rhs: object, dimension_numbers: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(rhs) > 0 or most_of(sizes_of(rhs)) < 2147483648
+        return (
+            (_elements_of_rhs := elements_of(rhs)) > 0
+            or most_of(sizes_of(rhs)) < 2147483648
+        ) and (
+            _elements_of_rhs > 0
+            or (
+                text_of(dimension_numbers) == ""
+                and rank_of(rhs) > 1
+                and (sizes_of(rhs)[1] > 0)
+            )
+        )
     except Exception:
         return False
 
@@ -612,7 +628,8 @@ def uniform_quantized_convolution(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(rhs) > 0 or most(shape(rhs)) < 2**31`.
+            `elements(rhs) > 0 or most(shape(rhs)) < 2**31`, `elements(rhs) > 0 or
+            dimension_numbers == "" and rank(rhs) > 1 and shape(rhs)[1] > 0`.
 
     Example:
         >>> lhs, rhs = (tf.bitcast(np.int8([[x]]), tf.qint8) for x in ([1, 2], [1, 1]))
@@ -650,7 +667,7 @@ def uniform_quantized_convolution(
                 or fits(TInt32, output_zero_points)
             )
             and (type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs))
-            and _holds(rhs)
+            and _holds(rhs, dimension_numbers)
         ):
             _result = execute(
                 context[CURRENT],

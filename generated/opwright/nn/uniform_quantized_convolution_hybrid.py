@@ -27,7 +27,9 @@ from opwright_runtime.gencode import (
     graphs,
     most_of,
     new,
+    rank_of,
     sizes_of,
+    text_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -114,7 +116,10 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
     """
 
     OP_NAME = "UniformQuantizedConvolutionHybrid"
-    REQUIRES = ("elements(rhs) > 0 or most(shape(rhs)) < 2**31",)
+    REQUIRES = (
+        "elements(rhs) > 0 or most(shape(rhs)) < 2**31",
+        'elements(rhs) > 0 or dimension_numbers == "" and rank(rhs) > 1 and shape(rhs)[1] > 0',
+    )
     SHAPES = {
         "lhs": "(n, c, *x) if dimension_numbers == '' else (_, _, *x)",
         "rhs": "where((k, c // feature_group_count, *w) if dimension_numbers == '' else (_, _, *w), len(w) == len(x))",
@@ -303,7 +308,8 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(rhs) > 0 or most(shape(rhs)) < 2**31`.
+                `elements(rhs) > 0 or most(shape(rhs)) < 2**31`, `elements(rhs) > 0 or
+                dimension_numbers == "" and rank(rhs) > 1 and shape(rhs)[1] > 0`.
 
         Example:
             >>> lhs = np.float32([[[1, 2, 3]]])
@@ -331,7 +337,7 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
                     and -2147483648 <= rhs_zero_points <= 2147483647
                     or fits(TInt32, rhs_zero_points)
                 )
-                and _holds(rhs)
+                and _holds(rhs, opts.dimension_numbers)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -394,10 +400,20 @@ DEFAULTS = UniformQuantizedConvolutionHybrid.Options()
 MERGE = UniformQuantizedConvolutionHybrid.Options.merge
 
 
-def _holds(rhs: object) -> bool:
+def _holds(rhs: object, dimension_numbers: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(rhs) > 0 or most_of(sizes_of(rhs)) < 2147483648
+        return (
+            (_elements_of_rhs := elements_of(rhs)) > 0
+            or most_of(sizes_of(rhs)) < 2147483648
+        ) and (
+            _elements_of_rhs > 0
+            or (
+                text_of(dimension_numbers) == ""
+                and rank_of(rhs) > 1
+                and (sizes_of(rhs)[1] > 0)
+            )
+        )
     except Exception:
         return False
 
@@ -487,7 +503,8 @@ def uniform_quantized_convolution_hybrid(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(rhs) > 0 or most(shape(rhs)) < 2**31`.
+            `elements(rhs) > 0 or most(shape(rhs)) < 2**31`, `elements(rhs) > 0 or
+            dimension_numbers == "" and rank(rhs) > 1 and shape(rhs)[1] > 0`.
 
     Example:
         >>> lhs = np.float32([[[1, 2, 3]]])
@@ -512,7 +529,7 @@ def uniform_quantized_convolution_hybrid(
                 and -2147483648 <= rhs_zero_points <= 2147483647
                 or fits(TInt32, rhs_zero_points)
             )
-            and _holds(rhs)
+            and _holds(rhs, dimension_numbers)
         ):
             _result = execute(
                 context[CURRENT],

@@ -21,6 +21,9 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     new,
+    sizes_of,
+    tensors_of,
+    value_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -88,6 +91,7 @@ class QuantizedConcat(Op, Generic[T]):
     """
 
     OP_NAME = "QuantizedConcat"
+    REQUIRES = ("len(values) * shape(values)[value(concat_dim)] < 2**31",)
     SHAPES = {
         "concat_dim": "()",
         "values": "where((*replace(x, concat_dim, n[i]),), len(x) >= 1)",
@@ -151,7 +155,8 @@ class QuantizedConcat(Op, Generic[T]):
                 `output` stands for.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `len(values) * shape(values)[value(concat_dim)] < 2**31`.
 
         Example:
             >>> a, b = (tf.bitcast(np.array([x], np.uint8), tf.quint8) for x in (255, 51))
@@ -174,6 +179,7 @@ class QuantizedConcat(Op, Generic[T]):
                     or fits(TInt32, concat_dim)
                 )
                 and (all_tensors(values) or fit_together(None, values))
+                and _holds(concat_dim, values)
             ):
                 op.output, op.output_min, op.output_max = execute(
                     context[CURRENT],
@@ -190,6 +196,18 @@ class QuantizedConcat(Op, Generic[T]):
         return op._build(
             scope, (concat_dim, values, input_mins, input_maxes), {}, fast_path_error
         )
+
+
+def _holds(concat_dim: object, values: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return all(
+            len(tensors_of(values)) * sizes_of(_values)[value_of(concat_dim)]
+            < 2147483648
+            for _values in tensors_of(values)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -234,7 +252,8 @@ def quantized_concat(
             stands for.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `len(values) * shape(values)[value(concat_dim)] < 2**31`.
 
     Example:
         >>> a, b = (tf.bitcast(np.array([x], np.uint8), tf.quint8) for x in (255, 51))
@@ -257,6 +276,7 @@ def quantized_concat(
                 or fits(TInt32, concat_dim)
             )
             and (all_tensors(values) or fit_together(None, values))
+            and _holds(concat_dim, values)
         ):
             _result = QuantizedConcatOutputs._make(
                 execute(

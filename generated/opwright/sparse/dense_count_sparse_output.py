@@ -18,7 +18,10 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    has_room,
     new,
+    product_of,
+    sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -108,6 +111,10 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
     """
 
     OP_NAME = "DenseCountSparseOutput"
+    REQUIRES = (
+        "prod(shape(values)[:-1]) < 2**31",
+        'memory("int64", 4, shape(values)[:-1])',
+    )
     SHAPES = {
         "values": "where((*x,), len(x) == 1 or len(x) == 2)",
         "weights": "either((*x,), (0,))",
@@ -210,7 +217,9 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
                 columns.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `prod(shape(values)[:-1]) < 2**31`,
+                `memory("int64", 4, shape(values)[:-1])`.
 
         Example:
             >>> rows = [[1, 3, 1], [0, 2, 2]]
@@ -226,7 +235,7 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(values):
                 op.output_indices, op.output_values, op.output_dense_shape = execute(
                     context[CURRENT],
                     "DenseCountSparseOutput",
@@ -258,6 +267,16 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
 
 DEFAULTS = DenseCountSparseOutput.Options()
 MERGE = DenseCountSparseOutput.Options.merge
+
+
+def _holds(values: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return product_of(
+            (_sizes_of_values := sizes_of(values))[:-1]
+        ) < 2147483648 and has_room("int64", 4, _sizes_of_values[:-1])
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -314,7 +333,9 @@ def dense_count_sparse_output(
             columns.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `prod(shape(values)[:-1]) < 2**31`,
+            `memory("int64", 4, shape(values)[:-1])`.
 
     Example:
         >>> rows = [[1, 3, 1], [0, 2, 2]]
@@ -329,7 +350,7 @@ def dense_count_sparse_output(
     fast_path_error = None
     _result: DenseCountSparseOutputOutputs[UOutputType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(values):
             _result = DenseCountSparseOutputOutputs._make(
                 execute(
                     context[CURRENT],

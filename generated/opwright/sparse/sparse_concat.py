@@ -13,6 +13,7 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     all_tensors,
+    contents_of,
     context,
     describe_missing_args,
     elements_of,
@@ -93,7 +94,10 @@ class SparseConcat(Op, Generic[T]):
     """
 
     OP_NAME = "SparseConcat"
-    REQUIRES = ("elements(shapes) < 255",)
+    REQUIRES = (
+        "elements(shapes) < 255",
+        "len(shapes) * contents(shapes)[concat_dim] < 2**63",
+    )
     SHAPES = {
         "indices": "(n[i], r)",
         "values": "(n[i],)",
@@ -156,7 +160,8 @@ class SparseConcat(Op, Generic[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(shapes) < 255`.
+                `elements(shapes) < 255`,
+                `len(shapes) * contents(shapes)[concat_dim] < 2**63`.
 
         Example:
             >>> a = tf.sparse.from_dense([[1, 0], [0, 2]])
@@ -178,7 +183,7 @@ class SparseConcat(Op, Generic[T]):
                 and (all_tensors(indices) or fits(TInt64, indices))
                 and (all_tensors(shapes) or fits(TInt64, shapes))
                 and (all_tensors(values) or fit_together(None, values))
-                and _holds(shapes)
+                and _holds(shapes, concat_dim)
             ):
                 op.output_indices, op.output_values, op.output_shape = execute(
                     context[CURRENT],
@@ -201,10 +206,16 @@ class SparseConcat(Op, Generic[T]):
         )
 
 
-def _holds(shapes: object) -> bool:
+def _holds(shapes: object, concat_dim: int) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return all(elements_of(_shapes) < 255 for _shapes in tensors_of(shapes))
+        return all(
+            elements_of(_shapes) < 255 for _shapes in tensors_of(shapes)
+        ) and all(
+            len(tensors_of(shapes)) * contents_of(_shapes)[concat_dim]
+            < 9223372036854775808
+            for _shapes in tensors_of(shapes)
+        )
     except Exception:
         return False
 
@@ -250,7 +261,8 @@ def sparse_concat(
         output_shape: int64, `r`. The sizes, added up along `concat_dim`.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `elements(shapes) < 255`.
+        OpError: the op refuses an argument. The call needs `elements(shapes) < 255`,
+            `len(shapes) * contents(shapes)[concat_dim] < 2**63`.
 
     Example:
         >>> a = tf.sparse.from_dense([[1, 0], [0, 2]])
@@ -272,7 +284,7 @@ def sparse_concat(
             and (all_tensors(indices) or fits(TInt64, indices))
             and (all_tensors(shapes) or fits(TInt64, shapes))
             and (all_tensors(values) or fit_together(None, values))
-            and _holds(shapes)
+            and _holds(shapes, concat_dim)
         ):
             _result = SparseConcatOutputs._make(
                 execute(

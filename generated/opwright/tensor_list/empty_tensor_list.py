@@ -72,7 +72,10 @@ class EmptyTensorList(TensorOp[TVariant]):
     """
 
     OP_NAME = "EmptyTensorList"
-    REQUIRES = ("elements(max_num_elements) == 1",)
+    REQUIRES = (
+        "elements(max_num_elements) == 1",
+        "elements(element_shape) < 254",
+    )
     SHAPES = {
         "element_shape": "either((), (r,))",
         "max_num_elements": "()",
@@ -128,7 +131,7 @@ class EmptyTensorList(TensorOp[TVariant]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(max_num_elements) == 1`.
+                `elements(max_num_elements) == 1`, `elements(element_shape) < 254`.
 
         Example:
             >>> empty = empty_tensor_list([-1], 10, tf.int32)
@@ -150,7 +153,7 @@ class EmptyTensorList(TensorOp[TVariant]):
                     and -2147483648 <= max_num_elements <= 2147483647
                     or fits(TInt32, max_num_elements)
                 )
-                and _holds(max_num_elements)
+                and _holds(element_shape, max_num_elements)
             ):
                 op.handle = execute(
                     context[CURRENT],
@@ -176,10 +179,10 @@ class EmptyTensorList(TensorOp[TVariant]):
         )
 
 
-def _holds(max_num_elements: object) -> bool:
+def _holds(element_shape: object, max_num_elements: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(max_num_elements) == 1
+        return elements_of(max_num_elements) == 1 and elements_of(element_shape) < 254
     except Exception:
         return False
 
@@ -226,7 +229,7 @@ def empty_tensor_list(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(max_num_elements) == 1`.
+            `elements(max_num_elements) == 1`, `elements(element_shape) < 254`.
 
     Example:
         >>> empty = empty_tensor_list([-1], 10, tf.int32)
@@ -248,7 +251,7 @@ def empty_tensor_list(
                 and -2147483648 <= max_num_elements <= 2147483647
                 or fits(TInt32, max_num_elements)
             )
-            and _holds(max_num_elements)
+            and _holds(element_shape, max_num_elements)
         ):
             _result = execute(
                 context[CURRENT],

@@ -76,7 +76,7 @@ class TensorListGather(TensorOp[ElementDtype]):
     """
 
     OP_NAME = "TensorListGather"
-    REQUIRES = ("elements(element_shape) < 255",)
+    REQUIRES = ("elements(element_shape) < 254",)
     SHAPES = {
         "input_handle": "of((), (*e,))",
         "indices": "(*s,)",
@@ -129,7 +129,7 @@ class TensorListGather(TensorOp[ElementDtype]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(element_shape) < 255`.
+                `elements(element_shape) < 254`.
 
         Example:
             >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -189,7 +189,7 @@ class TensorListGather(TensorOp[ElementDtype]):
 def _holds(element_shape: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(element_shape) < 255
+        return elements_of(element_shape) < 254
     except Exception:
         return False
 
@@ -232,7 +232,7 @@ def tensor_list_gather(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(element_shape) < 255`.
+            `elements(element_shape) < 254`.
 
     Example:
         >>> rows = [[1, 2], [3, 4], [5, 6]]

@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -69,6 +70,7 @@ class TensorListPushBack(TensorOp[TVariant]):
     """
 
     OP_NAME = "TensorListPushBack"
+    REQUIRES = ("rank(tensor) < 254",)
     SHAPES = {
         "input_handle": "of((), (*e,))",
         "tensor": "(*e,)",
@@ -114,7 +116,7 @@ class TensorListPushBack(TensorOp[TVariant]):
             output_handle: variant, `scalar`. The list that results.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(tensor) < 254`.
 
         Example:
             >>> numbers = opwright.tensor_list.empty_tensor_list([2], -1, tf.int32)
@@ -129,7 +131,7 @@ class TensorListPushBack(TensorOp[TVariant]):
         op: TensorListPushBack = new(TensorListPushBack)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(tensor):
                 op.output_handle = execute(
                     context[CURRENT], "TensorListPushBack", None, input_handle, tensor
                 )
@@ -137,6 +139,14 @@ class TensorListPushBack(TensorOp[TVariant]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input_handle, tensor), {}, fast_path_error)
+
+
+def _holds(tensor: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(tensor) < 254
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -170,7 +180,7 @@ def tensor_list_push_back(
         output_handle: variant, `scalar`. The list that results.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(tensor) < 254`.
 
     Example:
         >>> numbers = opwright.tensor_list.empty_tensor_list([2], -1, tf.int32)
@@ -185,7 +195,7 @@ def tensor_list_push_back(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(tensor):
             _result = execute(
                 context[CURRENT], "TensorListPushBack", name, input_handle, tensor
             )

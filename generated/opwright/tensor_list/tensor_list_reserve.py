@@ -77,6 +77,7 @@ class TensorListReserve(TensorOp[TVariant]):
     REQUIRES = (
         "elements(num_elements) == 1",
         'memory("int64", 4, value(num_elements))',
+        "elements(element_shape) < 254",
     )
     SHAPES = {
         "element_shape": "either((), (r,))",
@@ -129,7 +130,8 @@ class TensorListReserve(TensorOp[TVariant]):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `elements(num_elements) == 1`,
-                `memory("int64", 4, value(num_elements))`.
+                `memory("int64", 4, value(num_elements))`,
+                `elements(element_shape) < 254`.
 
         Example:
             >>> rows = tensor_list_reserve([2], 3, tf.int32)
@@ -153,7 +155,7 @@ class TensorListReserve(TensorOp[TVariant]):
                     and -2147483648 <= num_elements <= 2147483647
                     or fits(TInt32, num_elements)
                 )
-                and _holds(num_elements)
+                and _holds(element_shape, num_elements)
             ):
                 op.handle = execute(
                     context[CURRENT],
@@ -179,11 +181,13 @@ class TensorListReserve(TensorOp[TVariant]):
         )
 
 
-def _holds(num_elements: object) -> bool:
+def _holds(element_shape: object, num_elements: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(num_elements) == 1 and has_room(
-            "int64", 4, value_of(num_elements)
+        return (
+            elements_of(num_elements) == 1
+            and has_room("int64", 4, value_of(num_elements))
+            and elements_of(element_shape) < 254
         )
     except Exception:
         return False
@@ -226,7 +230,8 @@ def tensor_list_reserve(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(num_elements) == 1`, `memory("int64", 4, value(num_elements))`.
+            `elements(num_elements) == 1`, `memory("int64", 4, value(num_elements))`,
+            `elements(element_shape) < 254`.
 
     Example:
         >>> rows = tensor_list_reserve([2], 3, tf.int32)
@@ -250,7 +255,7 @@ def tensor_list_reserve(
                 and -2147483648 <= num_elements <= 2147483647
                 or fits(TInt32, num_elements)
             )
-            and _holds(num_elements)
+            and _holds(element_shape, num_elements)
         ):
             _result = execute(
                 context[CURRENT],

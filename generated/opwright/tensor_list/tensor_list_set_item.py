@@ -25,6 +25,7 @@ from opwright_runtime.gencode import (
     graphs,
     has_room,
     new,
+    rank_of,
     value_of,
 )
 from typing_extensions import Never, TypeVar
@@ -87,6 +88,7 @@ class TensorListSetItem(TensorOp[TVariant]):
         "elements(index) == 1",
         "not resize_if_index_out_of_bounds or value(index) >= 0",
         'not resize_if_index_out_of_bounds or memory("int64", 4, value(index))',
+        "rank(item) < 254",
     )
     SHAPES = {
         "input_handle": "of((), (*e,))",
@@ -169,7 +171,8 @@ class TensorListSetItem(TensorOp[TVariant]):
         Raises:
             OpError: the op refuses an argument. The call needs `elements(index) == 1`,
                 `not resize_if_index_out_of_bounds or value(index) >= 0`, `not
-                resize_if_index_out_of_bounds or memory("int64", 4, value(index))`.
+                resize_if_index_out_of_bounds or memory("int64", 4, value(index))`,
+                `rank(item) < 254`.
 
         Example:
             >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -195,7 +198,7 @@ class TensorListSetItem(TensorOp[TVariant]):
                     and -2147483648 <= index <= 2147483647
                     or fits(TInt32, index)
                 )
-                and _holds(index, opts.resize_if_index_out_of_bounds)
+                and _holds(index, item, opts.resize_if_index_out_of_bounds)
             ):
                 op.output_handle = execute(
                     context[CURRENT],
@@ -222,7 +225,7 @@ DEFAULTS = TensorListSetItem.Options()
 MERGE = TensorListSetItem.Options.merge
 
 
-def _holds(index: object, resize_if_index_out_of_bounds: bool) -> bool:
+def _holds(index: object, item: object, resize_if_index_out_of_bounds: bool) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
@@ -232,6 +235,7 @@ def _holds(index: object, resize_if_index_out_of_bounds: bool) -> bool:
                 not resize_if_index_out_of_bounds
                 or has_room("int64", 4, value_of(index))
             )
+            and rank_of(item) < 254
         )
     except Exception:
         return False
@@ -276,7 +280,8 @@ def tensor_list_set_item(
     Raises:
         OpError: the op refuses an argument. The call needs `elements(index) == 1`,
             `not resize_if_index_out_of_bounds or value(index) >= 0`, `not
-            resize_if_index_out_of_bounds or memory("int64", 4, value(index))`.
+            resize_if_index_out_of_bounds or memory("int64", 4, value(index))`,
+            `rank(item) < 254`.
 
     Example:
         >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -301,7 +306,7 @@ def tensor_list_set_item(
                 and -2147483648 <= index <= 2147483647
                 or fits(TInt32, index)
             )
-            and _holds(index, resize_if_index_out_of_bounds)
+            and _holds(index, item, resize_if_index_out_of_bounds)
         ):
             _result = execute(
                 context[CURRENT],

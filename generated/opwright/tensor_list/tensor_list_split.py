@@ -80,6 +80,7 @@ class TensorListSplit(TensorOp[TVariant]):
     REQUIRES = (
         "rank(lengths) == 1",
         "rank(tensor) >= 1",
+        "rank(tensor) < 254",
     )
     SHAPES = {
         "tensor": "(sum(lengths), *x)",
@@ -134,7 +135,7 @@ class TensorListSplit(TensorOp[TVariant]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `rank(lengths) == 1`,
-                `rank(tensor) >= 1`.
+                `rank(tensor) >= 1`, `rank(tensor) < 254`.
 
         Example:
             >>> parts = tensor_list_split([1, 2, 3, 4, 5], [-1], [2, 3])
@@ -174,7 +175,11 @@ class TensorListSplit(TensorOp[TVariant]):
 def _holds(tensor: object, lengths: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return rank_of(lengths) == 1 and rank_of(tensor) >= 1
+        return (
+            rank_of(lengths) == 1
+            and (_rank_of_tensor := rank_of(tensor)) >= 1
+            and _rank_of_tensor < 254
+        )
     except Exception:
         return False
 
@@ -218,7 +223,7 @@ def tensor_list_split(
 
     Raises:
         OpError: the op refuses an argument. The call needs `rank(lengths) == 1`,
-            `rank(tensor) >= 1`.
+            `rank(tensor) >= 1`, `rank(tensor) < 254`.
 
     Example:
         >>> parts = tensor_list_split([1, 2, 3, 4, 5], [-1], [2, 3])
