@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -78,6 +79,7 @@ class DecodeWav(Op):
     """
 
     OP_NAME = "DecodeWav"
+    REQUIRES = ('memory("float32", desired_samples, max(desired_channels, 1))',)
     SHAPES = {
         "contents": "()",
         "audio": "(_, _) if desired_samples == -1 and desired_channels == -1 else (_, desired_channels) if desired_samples == -1 else (desired_samples, _) if desired_channels == -1 else (desired_samples, desired_channels)",
@@ -163,7 +165,8 @@ class DecodeWav(Op):
             sample_rate: int32, `scalar`. Samples a second.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory("float32", desired_samples, max(desired_channels, 1))`.
 
         Example:
             >>> file = opwright.audio.encode_wav([[0.0], [0.5], [-1.0]], 8000)
@@ -177,7 +180,11 @@ class DecodeWav(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(opts.desired_channels, opts.desired_samples)
+            ):
                 op.audio, op.sample_rate = execute(
                     context[CURRENT],
                     "DecodeWav",
@@ -204,6 +211,14 @@ class DecodeWav(Op):
 
 DEFAULTS = DecodeWav.Options()
 MERGE = DecodeWav.Options.merge
+
+
+def _holds(desired_channels: int, desired_samples: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room("float32", desired_samples, max(desired_channels, 1))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -246,7 +261,8 @@ def decode_wav(
         sample_rate: int32, `scalar`. Samples a second.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory("float32", desired_samples, max(desired_channels, 1))`.
 
     Example:
         >>> file = opwright.audio.encode_wav([[0.0], [0.5], [-1.0]], 8000)
@@ -259,7 +275,11 @@ def decode_wav(
     fast_path_error = None
     _result: DecodeWavOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(desired_channels, desired_samples)
+        ):
             _result = DecodeWavOutputs._make(
                 execute(
                     context[CURRENT],

@@ -16,9 +16,11 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    product_of,
     rank_of,
     sizes_of,
 )
@@ -97,7 +99,10 @@ class Qr(Op, Generic[T]):
     """
 
     OP_NAME = "Qr"
-    REQUIRES = ("rank(input) < 2 or max(shape(input)[-1], shape(input)[-2]) < 2**31",)
+    REQUIRES = (
+        "rank(input) < 2 or max(shape(input)[-1], shape(input)[-2]) < 2**31",
+        "elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30",
+    )
     SHAPES = {
         "input": "(*batch, m, n)",
         "q": "(*batch, m, m) if full_matrices else (*batch, m, min(m, n))",
@@ -178,7 +183,8 @@ class Qr(Op, Generic[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `rank(input) < 2 or
-                max(shape(input)[-1], shape(input)[-2]) < 2**31`.
+                max(shape(input)[-1], shape(input)[-2]) < 2**31`,
+                `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
 
         Example:
             >>> q, r = qr([[3.0, 5.0], [4.0, 0.0]])
@@ -222,7 +228,7 @@ def _holds(input: object) -> bool:
         return (
             rank_of(input) < 2
             or max(sizes_of(input)[-1], sizes_of(input)[-2]) < 2147483648
-        )
+        ) and (elements_of(input) > 0 or product_of(sizes_of(input)[:-2]) <= 1073741824)
     except Exception:
         return False
 
@@ -271,7 +277,8 @@ def qr(
 
     Raises:
         OpError: the op refuses an argument. The call needs `rank(input) < 2 or
-            max(shape(input)[-1], shape(input)[-2]) < 2**31`.
+            max(shape(input)[-1], shape(input)[-2]) < 2**31`,
+            `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
 
     Example:
         >>> q, r = qr([[3.0, 5.0], [4.0, 0.0]])
