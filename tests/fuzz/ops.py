@@ -36,7 +36,7 @@ from .ops_state import EXAMPLE, SEPARATOR
 from .ops_supervisor import Ended, LimitedWorker
 from .progress import say, show_progress
 from .reduce import Plain, reduced
-from .refused_before import REFUSED_BEFORE
+from .refused_before import is_named
 
 # Calls of a process: to start one takes as long as a hundred calls.
 CALLS = 1500
@@ -313,7 +313,7 @@ class Run:
         cases = []
         for index, number, words in ended.refused:
             op = task.ops[index]
-            if op in REFUSED_BEFORE:
+            if is_named(op, words):
                 continue
             had = self.by_reason[signature(op, REFUSED, words)]
             if not had or had[0].times < ENOUGH:

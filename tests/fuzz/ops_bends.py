@@ -63,6 +63,8 @@ FLOATS = (
 )
 STRINGS = (b"", b"0", b"-1", b"a", b"\xff\xfe", b"\0", b"9" * 30, b"x" * 1000)
 HUGE = (2**31 - 1, 2**31, 2**32 + 1, 2**40)
+#: The largest ranks. TensorFlow has no tensor of a larger one.
+RANKS = (254, 254, 253, 252)
 #: Each dtype that tensors of elements have.
 DTYPES = (
     tf.float32,
@@ -205,7 +207,7 @@ def _places(info: OpInfo, arguments: Arguments) -> Iterator[Place]:
 
 def _kinds(given: TensorValue) -> tuple[str, ...]:
     kinds = ["rank", "size", "size", "value", "value", "value", "all values", "empty"]
-    kinds += ["dtype", "deep", "huge", "many"]
+    kinds += ["dtype", "deep", "deepest", "huge", "many"]
     if given.array.ndim and given.array.dtype.kind in "iuf":
         kinds += ["order", "order"]
     return tuple(kinds)
@@ -235,6 +237,9 @@ def apply(info: OpInfo, arguments: Arguments, bend: Bend) -> Arguments:
         changed = handle(one, bend.kind, drawing)
     elif bend.kind == "dtype":
         changed = cast(one, drawing.choice(DTYPES))
+    elif bend.kind == "deepest":
+        ones = drawing.choice(RANKS) - one.array.ndim
+        changed = replace(one, ones=ones)
     else:
         changed = _elements(one, bend.kind, drawing)
     if changed is None:
@@ -323,7 +328,8 @@ def deep(array: np.ndarray, drawing: random.Random) -> np.ndarray:
 
 
 def many(array: np.ndarray, drawing: random.Random) -> np.ndarray:
-    size = drawing.choice((5, 17, 100, 1000))
+    # A vector may have a number for each axis.
+    size = drawing.choice((5, 17, 100, 254, 255, 1000))
     if not array.ndim:
         return np.stack([array] * size)
     return bends.resized(array, drawing.randrange(array.ndim), size)
@@ -388,14 +394,14 @@ def cast(given: TensorValue, dtype: tf.DType) -> TensorValue:
         texts = [str(one).encode() for one in array.reshape(-1).tolist()]
         made = np.empty(len(texts), object)
         made[:] = texts
-        return TensorValue(dtype, made.reshape(array.shape))
+        return replace(given, dtype=dtype, array=made.reshape(array.shape))
     stored = STORED.get(dtype, dtype).as_numpy_dtype
     if array.dtype.kind == "O":
-        return TensorValue(dtype, np.ones(array.shape, stored))
+        return replace(given, dtype=dtype, array=np.ones(array.shape, stored))
     with np.errstate(all="ignore"):
         if array.dtype.kind == "c" and np.dtype(stored).kind != "c":
             array = array.real
-        return TensorValue(dtype, array.astype(stored))
+        return replace(given, dtype=dtype, array=array.astype(stored))
 
 
 def _length(given: Any, drawing: random.Random) -> Any:

@@ -57,13 +57,20 @@ class TensorValue:
 
     Attributes:
         array: those of quantized dtypes are integers of the same width.
+        ones: axes of size 1 before those of the array. NumPy has 64 axes at most.
     """
 
     dtype: tf.DType
     array: np.ndarray
+    ones: int = 0
 
     @cached_property
     def tensor(self) -> tf.Tensor:
+        if self.ones:
+            # Reshape gives 253 axes at most.
+            shape = [1] * (self.ones - 1) + list(self.array.shape)
+            plain = TensorValue(self.dtype, self.array).tensor
+            return tf.expand_dims(tf.reshape(plain, shape), 0)
         if self.dtype in STORED:
             return tf.bitcast(tf.constant(self.array, STORED[self.dtype]), self.dtype)
         if self.dtype == tf.string and not self.array.size:

@@ -128,7 +128,11 @@ def text(value: Any) -> str:
     """An argument as an expression."""
     # Not by class, which would need the module that has it.
     if hasattr(value, "array"):
-        return tensor_text(value.dtype, value.array)
+        said = tensor_text(value.dtype, value.array)
+        if not value.ones:
+            return said
+        shape = f"[1] * {value.ones - 1} + {list(value.array.shape)}"
+        return f"tf.expand_dims(tf.reshape({said}, {shape}), 0)"
     if hasattr(value, "source"):
         return value.source or UNKNOWN
     if isinstance(value, (list, tuple)):

@@ -180,13 +180,15 @@ class Caller:
 def is_own(error: Exception | None) -> bool:
     """Whether opwright refuses a call, and TensorFlow did not.
 
-    A result beyond the limit of memory is refused, whether TensorFlow has room or not.
-    So is an integer that TensorFlow would truncate. The text of an error of
+    A condition of `requires` refuses it with an error of TensorFlow's class that has no
+    cause. A result beyond the limit of memory is refused, whether TensorFlow has room
+    or not. So is an integer that TensorFlow would truncate. The text of an error of
     TensorFlow's that is no UTF-8 is an error of Python's.
     """
     return (
         isinstance(error, errors.OpError)
-        and not isinstance(error, (tf.errors.OpError, errors.OpMemoryError))
+        and not isinstance(error, errors.OpMemoryError)
+        and not (isinstance(error, tf.errors.OpError) and error.__cause__ is not None)
         and not isinstance(error.__cause__, UnicodeDecodeError)
         and not TRUNCATED.search(str(error))
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 #: Ops that opwright refuses to call with arguments that TensorFlow sometimes takes, and
 #: what TensorFlow does with them.
 REFUSED_BEFORE = {
@@ -38,3 +40,38 @@ REFUSED_BEFORE = {
     "SparseMatrixSparseCholesky": "writes outside the permuted matrix",
     "Unbatch": "reads three numbers for each row of an index that is no matrix",
 }
+
+_DEEP = "has 254 (dimensions|elements); it must have less than 254"
+_LISTS = "makes a list that ends the process when it is stacked"
+#: Of other ops, what the refusal says, and what TensorFlow does.
+REFUSED_FOR = {
+    "CropAndResizeGradImage": (
+        "boxes contains .* at (least|most)",
+        "leaves out a place outside the image, or ends where its index overflows",
+    ),
+    "EmptyTensorList": (_DEEP, _LISTS),
+    "InitializeTableFromTextFileV2": (
+        "(key|value)_index is",
+        "leaves a table alone that is filled, or ends",
+    ),
+    "Qr": (
+        r"max\(shape\(input\)",
+        "takes an empty matrix if 32 bits of its size are few rows, or ends",
+    ),
+    "TensorListPushBack": (_DEEP, _LISTS),
+    "TensorListReserve": (_DEEP, _LISTS),
+    "TensorListSetItem": (_DEEP, _LISTS),
+    "TensorListSplit": (_DEEP, _LISTS),
+}
+
+
+def is_named(op: str, words: str) -> bool:
+    """Whether a refusal is one of those above.
+
+    Args:
+        words: what opwright says.
+    """
+    pattern, _ = REFUSED_FOR.get(op, (None, ""))
+    return op in REFUSED_BEFORE or (
+        pattern is not None and re.search(pattern, words) is not None
+    )

@@ -27,6 +27,7 @@ from .ops_state import State
 from .ops_supervisor import LimitedWorker
 from .ops_text import call_text, tensor_text
 from .ops_worker import EXPLAINED, Explainer, is_own
+from .refused_before import REFUSED_BEFORE, REFUSED_FOR, is_named
 
 ONE = ["--jobs", "1", "--onednn", "off", "--side", "raw"]
 
@@ -82,6 +83,8 @@ def test_explainer_explains_few_refusals_of_tensorflow_and_all_of_python() -> No
     ("call", "own"),
     [
         (lambda: raw_ops.Add(x=["a"], y=[1]), True),
+        # A condition of the opdef refuses it.
+        (lambda: raw_ops.AdjustHue(images=tf.ones([1, 1, 3]), delta=np.inf), True),
         # TensorFlow refuses it, with a text that is no UTF-8.
         (lambda: raw_ops.StringToNumber(string_tensor=[b"\xff"]), False),
         # TensorFlow would truncate it to 0.
@@ -98,6 +101,15 @@ def test_is_own_leaves_out_what_tensorflow_does_not_take(call: Any, own: bool) -
     with pytest.raises(OpError) as raised:
         call()
     assert is_own(raised.value) is own
+
+
+def test_is_named_takes_the_reason_of_an_op_alone() -> None:
+    deep = "TensorListSetItem: item has 254 dimensions; it must have less than 254"
+    assert is_named("TensorListSetItem", deep)
+    assert not is_named("TensorListSetItem", "TensorListSetItem: index is -1")
+    assert not is_named("ExpandDims", deep)
+    assert is_named("Unbatch", "")
+    assert {*REFUSED_BEFORE, *REFUSED_FOR} <= {*ops_with_cpu_kernel(), "Conv"}
 
 
 @pytest.mark.rotating
@@ -231,6 +243,7 @@ def test_draw_bends_every_argument_in_every_way() -> None:
     keys = {one.key for plan in drawn for one in plan.bends}
     assert {"var handle", "lr value", "grad dtype", "T retype"} <= keys
     assert {"use_locking attr", "grad empty", "grad huge", "grad rank"} <= keys
+    assert "grad deepest" in keys
     assert {plan.mode for plan in drawn} == {"eager", "function", "constant"}
 
 
@@ -260,8 +273,24 @@ def test_call_text_makes_the_same_call(op: str) -> None:
                 assert mine.dtype == other.dtype
                 assert mine.shape == other.shape
                 if mine.dtype not in (tf.resource, tf.variant):
-                    np.testing.assert_array_equal(mine.numpy(), other.numpy())
+                    # NumPy has no array of more than 64 axes.
+                    np.testing.assert_array_equal(*map(flat, (mine, other)))
         del plan
+
+
+def flat(tensor: tf.Tensor) -> np.ndarray:
+    elements: np.ndarray = tf.reshape(tensor, [-1]).numpy()
+    return elements
+
+
+def test_apply_deepest_makes_a_tensor_of_the_largest_ranks() -> None:
+    info, (base, *_) = info_of("Relu"), Example("Relu").calls()
+    given = base.arguments
+    tried = [Bend("features", None, "deepest", seed) for seed in range(20)]
+    made = [applied(info, given, (one,))["features"].tensor for one in tried]
+    assert {one.shape.rank for one in made} == {252, 253, 254}
+    for one in made:
+        np.testing.assert_array_equal(flat(one), flat(given["features"].tensor))
 
 
 def test_tensor_text_of_special_elements_is_python() -> None:
