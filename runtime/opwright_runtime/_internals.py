@@ -11,7 +11,7 @@ from typing import Any
 
 from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.core.framework import attr_value_pb2, tensor_pb2
-from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.core.protobuf import saved_model_pb2, trackable_object_graph_pb2
 from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as _optimization
 from tensorflow.core.protobuf.tpu import tpu_embedding_configuration_pb2 as _embedding
 from tensorflow.python import pywrap_tfe as _pywrap_tfe
@@ -131,4 +131,6 @@ OptimizerDynamicInput: Any = (
     vars(_optimization).get("OptimizerDynamicInput")
     or vars(_optimization)["DynamicLearningRate"]
 )
+OptimizationParameters: Any = vars(_optimization)["OptimizationParameters"]
 TPUEmbeddingConfiguration: Any = vars(_embedding)["TPUEmbeddingConfiguration"]
+TrackableObjectGraph: Any = vars(trackable_object_graph_pb2)["TrackableObjectGraph"]

@@ -42,10 +42,10 @@ OPWRIGHT = {
 #: Those of `opwright.tpu` besides its ops.
 TPU = {
     "DroppedIds", "DynamicLearningRate", "EmbeddingConfig", "EmbeddingFeature",
-    "EmbeddingTable", "LiveTable", "TPUEmbeddingConfiguration",
+    "EmbeddingTable", "LiveTable", "TPUEmbeddingConfiguration", "TableValues",
     "drop_embedding_batches", "embedding_bytes_sent", "embedding_lookup",
-    "embedding_step", "embedding_step_count", "software_strategy",
-    "sparsecore_dropped_ids", "sparsecore_limits", "table",
+    "embedding_step", "embedding_step_count", "load_tables", "software_strategy",
+    "sparsecore_dropped_ids", "sparsecore_limits", "table", "tables_from_checkpoint",
     *optimizers.__all__,  # One for each rule that TensorFlow has no class for.
 }
 #: The public modules of the runtime; of `gencode` generated code decides.

@@ -8,6 +8,9 @@ from opwright_runtime._internals import (
     TPUEmbeddingConfiguration as TPUEmbeddingConfiguration,
 )
 from opwright_runtime.embedding import optimizers
+from opwright_runtime.embedding.checkpoint_tables import (
+    tables_from_checkpoint as tables_from_checkpoint,
+)
 from opwright_runtime.embedding.configuration import (
     DynamicLearningRate as DynamicLearningRate,
 )
@@ -38,6 +41,8 @@ from opwright_runtime.embedding.steps import (
     embedding_step_count as embedding_step_count,
 )
 from opwright_runtime.embedding.strategy import software_strategy as software_strategy
+from opwright_runtime.embedding.table_loading import load_tables as load_tables
+from opwright_runtime.embedding.table_values import TableValues as TableValues
 
 if not TYPE_CHECKING:
     __all__ = [
@@ -48,14 +53,17 @@ if not TYPE_CHECKING:
         "EmbeddingTable",
         "LiveTable",
         "TPUEmbeddingConfiguration",
+        "TableValues",
         "drop_embedding_batches",
         "embedding_bytes_sent",
         "embedding_lookup",
         "embedding_step",
         "embedding_step_count",
+        "load_tables",
         "software_strategy",
         "sparsecore_dropped_ids",
         "sparsecore_limits",
         "table",
+        "tables_from_checkpoint",
         *optimizers.__all__,
     ]

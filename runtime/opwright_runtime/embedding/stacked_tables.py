@@ -12,6 +12,7 @@ Array: TypeAlias = NDArray[np.float32]
 # TensorFlow's classes, which have no types.
 TPUEmbeddingV2: TypeAlias = Any
 ShardedVariable: TypeAlias = Any
+Layout: TypeAlias = Any  # A SparseCoreTableLayout, a message of protocol buffers.
 PARAMETERS = "parameters"
 
 
@@ -64,16 +65,20 @@ def _whole(variable: ShardedVariable) -> Array:
 
 
 def _rows(embedding: TPUEmbeddingV2, name: str) -> tuple[NDArray[np.int64], int]:
-    """Where the rows of a table are in its stack, and its dimension.
+    """Where the rows of a table are in its stack, and its dimension."""
+    _, dimension = table_shape(embedding, name)
+    return rows_in_stack(embedding.embedding_layouts[name]), dimension
+
+
+def rows_in_stack(layout: Layout) -> NDArray[np.int64]:
+    """Where each row of a table is in its stack, by TensorFlow's layout of the table.
 
     Row r is in shard r % shards, of which a rotation moves all to other SparseCores.
     """
-    layout = embedding.embedding_layouts[name]
-    count, dimension = table_shape(embedding, name)
     shards = layout.num_sparse_cores
-    variable = _variables(embedding, name)[PARAMETERS]
-    rows_of_shard = variable.shape[0] // shards
-    rows = np.arange(count)
+    rows = np.arange(layout.unsharded_shape[0])
     shard = (rows + layout.sparse_core_shard_rotation) % shards
     position = layout.sparse_core_shard_row_offset + rows // shards
-    return shard * rows_of_shard + position, dimension
+    first = shard * layout.total_rows_per_sparse_core_shard
+    found: NDArray[np.int64] = first + position
+    return found
