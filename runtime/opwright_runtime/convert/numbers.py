@@ -168,7 +168,12 @@ def tolerance(dtypes: Iterable[str], of_format: float) -> float:
 
 
 def compare(
-    source: Run, result: Run, calls: Sequence[Values], tolerance: float, what: str
+    source: Run,
+    result: Run,
+    calls: Sequence[Values],
+    tolerance: float,
+    what: str,
+    remedy: str = "Report this with the model",
 ) -> Comparison:
     """Runs two models on the same inputs, one call after the other.
 
@@ -180,6 +185,7 @@ def compare(
         calls: the inputs of each call. The first call is made again after the second.
         tolerance: the largest difference that is accepted, for values up to 1.
         what: the name of the result, for messages.
+        remedy: what to do if the outputs differ, other than to accept it.
 
     Raises:
         ConvertError: a model fails, or the outputs differ.
@@ -200,7 +206,7 @@ def compare(
         raise ConvertError(
             f"{what} differs from the source by up to {worst:.2g} (largest value "
             f"{scale:.2g}), which is more than {numbers.allowed:.2g}; nothing was "
-            "written. Report this with the model, or pass a larger tolerance"
+            f"written. {remedy}, or pass a larger tolerance"
         )
     return numbers
 

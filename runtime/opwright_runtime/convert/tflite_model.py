@@ -41,6 +41,11 @@ FORMAT = "TFLite"
 Quantize: TypeAlias = Literal["dynamic", "float16"]
 # The largest differences, by what is quantized.
 TOLERANCES: dict[str | None, float] = {None: 2e-6, "dynamic": 5e-2, "float16": 5e-3}
+_REMEDIES = {
+    None: "Report this with the model",
+    "dynamic": "Weights of 8 bits are too coarse: quantize to float16, or not at all",
+    "float16": "Weights of 16 bits are too coarse: do not quantize",
+}
 
 _SIGNATURE = "serving_default"
 # LiteRT has few operators for them.
@@ -123,6 +128,7 @@ def convert(model: Any, path: Path, form: Form, request: Request) -> Report:
                 calls_for(loaded, request.signature, request, before, shapes),
                 request.tolerance or allowed,
                 "the TFLite file",
+                _REMEDIES[form.quantize],
             )
         target.write_bytes(data)
         return Report(
