@@ -24,7 +24,10 @@ from opwright_runtime.embedding.table_values import Array, TableValues
 from opwright_runtime.embedding.tpu_system import TPUSystem
 from opwright_runtime.errors import OpInputError, bad_argument
 
-Embedding: TypeAlias = Any  # One of TensorFlow's three classes, which have no types.
+# TensorFlow's classes, which have no types. An embedding is of one of three.
+Embedding: TypeAlias = Any
+TableConfig: TypeAlias = Any
+Variable: TypeAlias = Any
 Shape: TypeAlias = tuple[int, ...]
 
 _serving_class: Any = tf.tpu.experimental.embedding.TPUEmbeddingForServing
@@ -103,7 +106,7 @@ def _check_names(tables: object, wanted: list[str]) -> None:
 
 
 def _checked(
-    embedding: Embedding, config: Any, table: TableValues | LiveTable
+    embedding: Embedding, config: TableConfig, table: TableValues | LiveTable
 ) -> dict[str, Array]:
     """The values of a table by slot, among them PARAMETERS."""
     name = config.name
@@ -157,7 +160,7 @@ def _shapes(embedding: Embedding, name: str) -> dict[str, Shape]:
     }
 
 
-def _not_negative(embedding: Embedding, config: Any) -> set[str]:
+def _not_negative(embedding: Embedding, config: TableConfig) -> set[str]:
     """The slots that steps of opwright's strategies refuse if they are negative."""
     strategy = getattr(embedding, "_strategy", None)
     if not isinstance(getattr(strategy, "extended", None), TPUSystem):
@@ -174,7 +177,7 @@ def _not_negative(embedding: Embedding, config: Any) -> set[str]:
     }
 
 
-def _write(variables: Mapping[str, Any], values: Mapping[str, Array]) -> None:
+def _write(variables: Mapping[str, Variable], values: Mapping[str, Array]) -> None:
     """Writes the variables of a table that is not stacked."""
     for slot, value in values.items():
         first = 0
@@ -184,6 +187,6 @@ def _write(variables: Mapping[str, Any], values: Mapping[str, Array]) -> None:
             first += rows
 
 
-def _parts(variable: Any) -> Iterator[Any]:
+def _parts(variable: Variable) -> Iterator[Variable]:
     """The rows of a table by host; a variable without a TPU is one part."""
     yield from getattr(variable, "variables", [variable])

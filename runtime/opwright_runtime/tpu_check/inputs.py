@@ -39,6 +39,9 @@ _DENSE = {
 #: An example of an input: an array, a tensor, a TensorSpec, or a shape.
 Example: TypeAlias = Any
 
+#: A function, or a Keras model or layer.
+Function: TypeAlias = Any
+
 #: By name the shape and dtype that a program declares.
 Inputs = Mapping[str, tf.TensorSpec]
 
@@ -93,7 +96,7 @@ def _sizes(shape: Example) -> tf.TensorShape:
     return tf.TensorShape(shape)
 
 
-def of_keras_model(program: Any) -> Inputs | None:
+def of_keras_model(program: Function) -> Inputs | None:
     """Of a Keras model that knows its inputs; None of anything else."""
     modules = (sys.modules.get(name) for name in ("keras", "tf_keras"))
     classes = tuple(module.Model for module in modules if module is not None)
@@ -145,7 +148,7 @@ def _has_training(layer: object, args: tuple[object, ...]) -> bool:
     return "training" in given
 
 
-def _signature(layer: Any) -> inspect.Signature:
+def _signature(layer: Function) -> inspect.Signature:
     return inspect.signature(layer.call)
 
 
@@ -244,7 +247,7 @@ def _shown(spec: tf.TensorSpec) -> str:
 
 
 def check_model_call(
-    name: str, program: Any, declared: Inputs | None, given: Sequence[Example]
+    name: str, program: Function, declared: Inputs | None, given: Sequence[Example]
 ) -> None:
     """Raises `TpuCheckError` if shapes stand where a layer or model takes none.
 
@@ -307,9 +310,9 @@ def _spec_text(shape: Example, dtype: str = "tf.float32") -> str:
     return f"tf.TensorSpec({sizes}, {dtype})"
 
 
-def _call_signature(function: Any) -> inspect.Signature | None:
+def _call_signature(function: Function) -> inspect.Signature | None:
     """The parameters of a call, without `self`; None if Python does not know them."""
-    called = getattr(function, "python_function", function)
+    called: Function = getattr(function, "python_function", function)
     if callable(getattr(function, "call", None)):
         called = function.call  # Of a Keras model or layer.
     try:
@@ -319,7 +322,10 @@ def _call_signature(function: Any) -> inspect.Signature | None:
 
 
 def check_call(
-    name: str, function: Any, args: tuple[Example, ...], kwargs: Mapping[str, Example]
+    name: str,
+    function: Function,
+    args: tuple[Example, ...],
+    kwargs: Mapping[str, Example],
 ) -> None:
     """Raises `TpuCheckError` if a function cannot be called with these arguments."""
     if (signature := _call_signature(function)) is None:
@@ -363,7 +369,7 @@ def _no_input(program: str, name: str, names: str) -> TpuCheckError:
     return TpuCheckError(f"{program} has no input {name!r}; there are: {names}{hint}")
 
 
-def of_input_signature(function: Any) -> tuple[Example, ...]:
+def of_input_signature(function: Function) -> tuple[Example, ...]:
     """The examples that the input_signature of a tf.function has; () without one.
 
     Raises:
@@ -383,7 +389,10 @@ def of_input_signature(function: Any) -> tuple[Example, ...]:
 
 
 def check_dense(
-    name: str, function: Any, args: tuple[Example, ...], kwargs: Mapping[str, Example]
+    name: str,
+    function: Function,
+    args: tuple[Example, ...],
+    kwargs: Mapping[str, Example],
 ) -> None:
     """Raises `TpuCheckError` for ragged and sparse tensors, whose sizes are open."""
     if (called := _call_signature(function)) is None:

@@ -24,6 +24,7 @@ from opwright_runtime.tpu_check.findings import (
     TpuCheckError,
     example_sizes,
 )
+from opwright_runtime.tpu_check.inputs import Example, Function
 from opwright_runtime.tpu_check.remedies import remedy_for
 
 # A tf.Operation.
@@ -62,7 +63,7 @@ class Traced:
     """
 
     name: str
-    function: Any
+    function: Function
     specs: tuple[tf.TensorSpec, ...]
     arguments: tuple[Argument, ...]
     has_sources: bool
@@ -71,7 +72,7 @@ class Traced:
 
 
 def from_function(
-    function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    function: Function, args: tuple[Example, ...], kwargs: Mapping[str, Example]
 ) -> Traced:
     """Traces a function for example arguments."""
     name = name_of(function)
@@ -108,7 +109,7 @@ def from_function(
 
 
 def from_keras_model(
-    model: Any,
+    model: Function,
     specs: Mapping[str, tf.TensorSpec],
     mode: Mapping[str, bool],
     *,
@@ -131,7 +132,7 @@ def from_keras_model(
 
 
 def from_keras_file(
-    path: Path, args: tuple[Any, ...], given: Mapping[str, Any]
+    path: Path, args: tuple[Example, ...], given: Mapping[str, Example]
 ) -> Traced:
     """Loads a Keras model, and traces it for the given shapes of its inputs."""
     if not path.exists():
@@ -164,7 +165,10 @@ def _cause(error: Exception) -> str:
 
 
 def from_saved_model(
-    folder: Path, name: str | None, args: tuple[Any, ...], given: Mapping[str, Any]
+    folder: Path,
+    name: str | None,
+    args: tuple[Example, ...],
+    given: Mapping[str, Example],
 ) -> Traced:
     """Reads a signature of a SavedModel.
 
@@ -281,11 +285,12 @@ def _traced(
     return Traced(name, concrete, specs, (*passed, *captured), has_sources)
 
 
-def name_of(function: Any) -> str:
+def name_of(function: Function) -> str:
     """The name of a program, for people."""
-    if isinstance(function, tf.types.experimental.ConcreteFunction):
+    graph = getattr(function, "graph", None)
+    if graph and isinstance(function, tf.types.experimental.ConcreteFunction):
         # Its own name has a number and is in bytes.
-        return str(function.graph.name)
+        return str(graph.name)
     return str(
         getattr(function, "__name__", None)
         or getattr(function, "name", None)
