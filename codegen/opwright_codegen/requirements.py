@@ -399,7 +399,8 @@ class _Writer(ast.NodeTransformer):
 
     def condition(self, node: ast.expr) -> list[ast.expr]:
         """The parts of a condition, all of which have to hold."""
-        return [*map(self.one, _with_all_handles(conditions.conjuncts(node)))]
+        parts = _with_all_handles(conditions.conjuncts(node))
+        return [self.one(_with_elements_first(part)) for part in parts]
 
     def one(self, node: ast.expr) -> ast.expr:
         lists = self.lists_in(node)
@@ -532,6 +533,16 @@ def _with_all_handles(parts: Iterable[ast.expr]) -> Iterable[ast.expr]:
         else:
             found.append(part)
     return found
+
+
+def _with_elements_first(node: ast.expr) -> ast.expr:
+    """A condition of a broadcast shape, with a test before it that takes less time."""
+    found = conditions.bounded(node)
+    if found is None:
+        return node
+    names, bound = found
+    product = " * ".join(f"elements({name})" for name in names)
+    return ast.BoolOp(ast.Or(), [_expression(f"0 < {product} < {bound}"), node])
 
 
 def words(texts: Sequence[str]) -> str:

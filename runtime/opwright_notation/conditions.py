@@ -127,14 +127,25 @@ SHARED: Final = (
 def broadcast(*rows: tuple[object, ...]) -> tuple[object, ...]:
     """The shape of tensors of these shapes together.
 
-    Shapes that do not fit give some shape: the op refuses them, and says why.
+    Shapes that do not fit give that of a scalar: the op refuses them, and says why.
     """
-    found: tuple[object, ...] = ()
-    for row in rows:
+    found, *others = rows
+    for row in others:
+        if row == found:
+            continue
         longer, shorter = (found, row) if len(found) >= len(row) else (row, found)
         start = len(longer) - len(shorter)
-        pairs = zip(longer[start:], shorter, strict=True)
-        found = longer[:start] + tuple([b if a == 1 else a for a, b in pairs])
+        together = [*longer[:start]]
+        for a, b in zip(longer[start:], shorter, strict=True):
+            if a == b or b == 1:
+                together.append(a)
+            elif a == 1 or a is None:
+                together.append(b)
+            elif b is None:
+                together.append(a)
+            else:
+                return ()
+        found = tuple(together)
     return found
 
 
@@ -179,6 +190,30 @@ class _Powers(ast.NodeTransformer):
                 if 0 <= power <= 64 and 0 <= base <= 64:
                     return ast.copy_location(ast.Constant(base**power), node)
         return node
+
+
+def bounded(node: ast.expr) -> tuple[list[str], int] | None:
+    """The inputs and the bound of `extent(broadcast(shape(x), shape(y))) < bound`.
+
+    If no size is 0, the product of their numbers of elements is no less than the
+    extent, and takes less time.
+    """
+    match node:
+        case ast.Compare(
+            left=ast.Call(
+                func=ast.Name(id="extent"),
+                args=[ast.Call(func=ast.Name(id="broadcast"), args=rows)],
+            ),
+            ops=[ast.Lt()],
+            comparators=[ast.Constant(value=int() as bound)],
+        ):
+            found = [
+                row.args[0].id
+                for row in rows
+                if is_call(row, "shape") and isinstance(row.args[0], ast.Name)
+            ]
+            return (found, bound) if len(found) == len(rows) else None
+    return None
 
 
 def conjuncts(node: ast.expr) -> Iterator[ast.expr]:
@@ -296,6 +331,8 @@ class Condition(Evaluation):
 
     def positions(self, node: ast.expr) -> Iterable[int | None]:
         """The positions in lists at which a condition has to hold; None without one."""
+        if all(length is None for length in self.lengths.values()):
+            return (None,)
         used = whole_inputs_in(node, self.lengths)
         lengths = [self.lengths[name] for name in used]
         known = [length for length in lengths if length is not None]

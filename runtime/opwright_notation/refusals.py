@@ -216,6 +216,10 @@ class _Words:
                     return argument, has, "its last element must be"
                 if name == "value":
                     return argument, f"{label} is {found}", "it must be"
+            case ast.Call(func=ast.Name(id="extent"), args=[row]):
+                argument = next(iter(names_in(node)), "")
+                has = f"the product of the sizes of {self.text(row)} that are not 0"
+                return argument, f"{has} is {found}", "it must be"
             case ast.Subscript(value=ast.Call(args=[ast.Name(id=argument)])):
                 if self.is_shape(node.value) and not isinstance(node.slice, ast.Slice):
                     at = self.text(node.slice)

@@ -16,7 +16,7 @@ from opwright import OpInputError, OpMemoryError, Scope, TFloat32, checked, load
 from opwright.array import fill
 from opwright.io import parse_example
 from opwright.linalg import batch_mat_mul_v2
-from opwright.math import add_v2
+from opwright.math import add_v2, square
 from opwright.nn import Conv2D, conv2d
 from opwright.signal import irfft
 from opwright.tensor_list import tensor_list_length, tensor_list_reserve
@@ -216,7 +216,10 @@ def test_checks_are_added_only_where_they_are_needed() -> None:
     check = "StatefulPartitionedCall"
     assert check in types(lambda x: conv2d(x, FILTER, STEPS, "SAME"), unknown)
     assert check not in types(lambda x: conv2d(x, FILTER, STEPS, "SAME"), known)
-    assert check not in types(lambda x: add_v2(x, x), unknown)
+    sizes = tf.TensorSpec([4, 4])
+    assert check in types(lambda x: add_v2(x, x), unknown)
+    assert check not in types(lambda x: add_v2(x, x), sizes)
+    assert check not in types(square, unknown)
 
 
 def test_function_without_checks_has_none() -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import opwright
 from opwright import (
     OpAttrError,
     OpError,
@@ -24,12 +25,13 @@ from opwright import (
     Scope,
     raw_ops,
 )
-from opwright.array import fill
+from opwright.array import fill, select_v2
 from opwright.data import dataset_to_tf_record
 from opwright.image import extract_image_patches
 from opwright.io import parse_example
 from opwright.linalg import batch_mat_mul_v2, batch_mat_mul_v3
 from opwright.lookup import anonymous_hash_table, initialize_table_from_dataset
+from opwright.math import add_v2
 from opwright.nn import Conv2D, conv2d
 from opwright.ragged import (
     ragged_tensor_to_tensor,
@@ -54,6 +56,7 @@ FILTER = np.ones((2, 2, 1, 1), np.float32)
 MATRIX = np.ones((3, 1), np.float32)
 STEPS = [1, 1, 1, 1]
 VECTOR = np.complex64([1, 2, 3])
+WIDE, HIGH = (1, 2**33, 0), (2**33, 1, 0)
 
 
 def eagerly(call: Callable[[], Any]) -> Any:
@@ -352,12 +355,44 @@ def test_batches_that_do_not_broadcast_are_refused_by_tensorflow() -> None:
 
 
 @pytest.mark.parametrize(
+    "call", [add_v2, lambda x, y: select_v2(x == 0.0, y, 1.0), partial(select_v2, True)]
+)
+def test_shapes_whose_sizes_together_are_too_large_are_refused(
+    call: Callable[[Any, Any], Any],
+) -> None:
+    wide, high = tf.zeros(WIDE), tf.zeros(HIGH)
+    assert call(wide, wide).shape == WIDE
+    for x, y in ((wide, high), (high, wide)):
+        with pytest.raises(OpInputError, match="the product of the sizes of broadcast"):
+            call(x, y)
+        with opwright.checked():
+            function = tf.function(call, input_signature=[tf.TensorSpec(None)] * 2)
+            graph = function.get_concrete_function()
+        assert graph(x, x).shape == x.shape
+        with pytest.raises(tf.errors.InvalidArgumentError, match="must hold"):
+            graph(x, y)
+
+
+def test_shapes_that_do_not_broadcast_are_refused_as_such() -> None:
+    high, others = tf.zeros(HIGH), tf.zeros([3, 2**33, 0])
+    with pytest.raises(OpError, match=r"[Ii]ncompatible|broadcast") as caught:
+        add_v2(high, others)
+    assert "product" not in str(caught.value)
+    with opwright.checked():
+        function = tf.function(add_v2, input_signature=[tf.TensorSpec(None)] * 2)
+        graph = function.get_concrete_function()
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Incompatible shapes"):
+        graph(high, others)
+
+
+@pytest.mark.parametrize(
     ("rows", "expected"),
     [
         ([(2, 1), (5,)], (2, 5)),
         ([(), (3,), (4, 1, 1)], (4, 1, 3)),
         ([(0, 1), (1, 7)], (0, 7)),
         ([(1,), (0,)], (0,)),
+        ([(4, 2, 0), (3, 1, 0)], ()),
     ],
 )
 def test_broadcast_of_shapes_is_theirs_together(
@@ -428,6 +463,7 @@ CONDITIONS = [
     "len(remove(shape(x), contents(n))) == 1",
     "prod(broadcast(shape(x), shape(y)[1:], shape(parts[0]))) < 2",
     "extent(shape(x)) < 2 or extent(contents(n)) == 2",
+    "extent(broadcast(shape(x), shape(y))) < 2",
     "elements(parts[-1]) > 1 or rank(parts) == 1",
     "rising(n)",
     "permutation(n)",

@@ -596,7 +596,7 @@ def _convolves(
 def _broadcast(*rows: Any) -> Any:
     """The shape of tensors of these shapes together.
 
-    Shapes that do not broadcast give some shape: the op itself refuses them.
+    Shapes that do not fit give one of zeros: the op itself refuses them.
     """
     found, *others = map(_row, rows)
     for one in others:
@@ -605,7 +605,8 @@ def _broadcast(*rows: Any) -> Any:
             tf.pad(row, [[count - tf.size(row), 0]], constant_values=1)
             for row in (found, one)
         )
-        found = tf.where(tf.equal(left, 1), right, left)
+        fit = tf.reduce_all((left == right) | (left == 1) | (right == 1))
+        found = tf.where(tf.equal(left, 1), right, left) * tf.cast(fit, tf.int64)
     return found
 
 

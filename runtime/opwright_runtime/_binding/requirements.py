@@ -8,11 +8,18 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import tensorflow as tf
 
-from opwright_notation.conditions import JOINT, Condition, conjuncts, parsed
+from opwright_notation.conditions import (
+    JOINT,
+    Condition,
+    bounded,
+    conjuncts,
+    parsed,
+)
 from opwright_notation.evaluation import Facts
 from opwright_notation.refusals import Refusal, refusal
 from opwright_notation.sizes import MisfitError
@@ -74,8 +81,12 @@ def check(
     Raises:
         OpError: a condition does not hold.
     """
-    condition = _condition(info, tensors, attrs, eager or checked)
+    condition = None
     for text in info.requires:
+        if _is_bounded(text, info, tensors):
+            continue
+        if condition is None:
+            condition = _condition(info, tensors, attrs, eager or checked)
         for part in conjuncts(parsed(text)):
             for index in condition.positions(part):
                 at = condition.at(index)
@@ -87,6 +98,27 @@ def check(
                 if not holds:
                     _check_attrs(info, attrs, eager)
                     raise _refused(info, attrs, refusal(part, at, _labels(info)), eager)
+
+
+def _is_bounded(text: str, info: OpInfo, tensors: Sequence[Any]) -> bool:
+    """Whether the numbers of elements show that a condition holds."""
+    found = _bounded(text)
+    if found is None:
+        return False
+    names, bound = found
+    product = 1
+    for arg, one in zip(info.inputs, tensors, strict=True):
+        if arg.name in names:
+            elements = None if arg.is_list else _property("elements", one, ())
+            if not isinstance(elements, int):
+                return False
+            product *= elements
+    return 0 < product < bound
+
+
+@cache
+def _bounded(text: str) -> tuple[list[str], int] | None:
+    return bounded(parsed(text))
 
 
 def _check_attrs(info: OpInfo, attrs: Mapping[str, object], eager: bool) -> None:
