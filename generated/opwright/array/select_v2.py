@@ -15,13 +15,17 @@ from opwright_runtime.gencode import (
     Scope,
     TBool,
     TensorOp,
+    broadcast_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     fit_pair,
     fits,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -79,6 +83,7 @@ class SelectV2(TensorOp[T]):
     """
 
     OP_NAME = "SelectV2"
+    REQUIRES = ("extent(broadcast(shape(condition), shape(t), shape(e))) < 2**63",)
     SHAPES = {
         "condition": "(*c,)",
         "t": "(*x,)",
@@ -131,7 +136,8 @@ class SelectV2(TensorOp[T]):
             output: `T`, `broadcast(c, x, y)`. The chosen elements.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(broadcast(shape(condition), shape(t), shape(e))) < 2**63`.
 
         Example:
             >>> x = np.array([[-1.0, 2.0], [3.0, -4.0]])
@@ -149,12 +155,27 @@ class SelectV2(TensorOp[T]):
                 and not graphs.stack
                 and (type(condition) is EagerTensor or fits(TBool, condition))
                 and (type(t) is type(e) is EagerTensor or fit_pair(None, t, e))
+                and _holds(condition, t, e)
             ):
                 op.output = execute(context[CURRENT], "SelectV2", None, condition, t, e)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (condition, t, e), {}, fast_path_error)
+
+
+def _holds(condition: object, t: object, e: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            0
+            < elements_of(condition) * elements_of(t) * elements_of(e)
+            < 9223372036854775808
+            or extent_of(broadcast_of(sizes_of(condition), sizes_of(t), sizes_of(e)))
+            < 9223372036854775808
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -194,7 +215,8 @@ def select_v2(
         output: `T`, `broadcast(c, x, y)`. The chosen elements.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(broadcast(shape(condition), shape(t), shape(e))) < 2**63`.
 
     Example:
         >>> x = np.array([[-1.0, 2.0], [3.0, -4.0]])
@@ -212,6 +234,7 @@ def select_v2(
             and not graphs.stack
             and (type(condition) is EagerTensor or fits(TBool, condition))
             and (type(t) is type(e) is EagerTensor or fit_pair(None, t, e))
+            and _holds(condition, t, e)
         ):
             _result = execute(context[CURRENT], "SelectV2", name, condition, t, e)
             return _result

@@ -14,11 +14,15 @@ from opwright_runtime.gencode import (
     TComplex64,
     TensorOp,
     as_dtype,
+    broadcast_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -74,6 +78,7 @@ class Complex(TensorOp[Tout]):
     """
 
     OP_NAME = "Complex"
+    REQUIRES = ("extent(broadcast(shape(real), shape(imag))) < 2**63",)
     SHAPES = {
         "real": "(*x,)",
         "imag": "(*y,)",
@@ -141,7 +146,8 @@ class Complex(TensorOp[Tout]):
             out: `Tout`, `broadcast(x, y)`. The complex numbers.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(broadcast(shape(real), shape(imag))) < 2**63`.
 
         Example:
             >>> complex([1.0, 2.0], 3.0).numpy()
@@ -152,7 +158,7 @@ class Complex(TensorOp[Tout]):
         op: Complex[Uout] = new(Complex)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(real, imag):
                 op.out = execute(
                     context[CURRENT],
                     "Complex",
@@ -166,6 +172,18 @@ class Complex(TensorOp[Tout]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (real, imag), {"Tout": Tout}, fast_path_error)
+
+
+def _holds(real: object, imag: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            0 < elements_of(real) * elements_of(imag) < 9223372036854775808
+            or extent_of(broadcast_of(sizes_of(real), sizes_of(imag)))
+            < 9223372036854775808
+        )
+    except Exception:
+        return False
 
 
 @overload
@@ -222,7 +240,8 @@ def complex(
         out: `Tout`, `broadcast(x, y)`. The complex numbers.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(broadcast(shape(real), shape(imag))) < 2**63`.
 
     Example:
         >>> complex([1.0, 2.0], 3.0).numpy()
@@ -233,7 +252,7 @@ def complex(
     fast_path_error = None
     _result: Output[Uout]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(real, imag):
             _result = execute(
                 context[CURRENT],
                 "Complex",

@@ -11,11 +11,15 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TensorOp,
+    broadcast_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -73,6 +77,7 @@ class Atan2(TensorOp[T]):
     """
 
     OP_NAME = "Atan2"
+    REQUIRES = ("extent(broadcast(shape(y), shape(x))) < 2**63",)
     SHAPES = {
         "y": "(*y,)",
         "x": "(*x,)",
@@ -123,7 +128,8 @@ class Atan2(TensorOp[T]):
             z: `T`, `broadcast(y, x)`. Angles in radians, from -pi to pi.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(broadcast(shape(y), shape(x))) < 2**63`.
 
         Example:
             >>> y, x = np.array([1.0, 1.0, -1.0]), np.array([1.0, -1.0, 0.0])
@@ -136,12 +142,23 @@ class Atan2(TensorOp[T]):
         op: Atan2[U] = new(Atan2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(y, x):
                 op.z = execute(context[CURRENT], "Atan2", None, y, x)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (y, x), {}, fast_path_error)
+
+
+def _holds(y: object, x: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            0 < elements_of(y) * elements_of(x) < 9223372036854775808
+            or extent_of(broadcast_of(sizes_of(y), sizes_of(x))) < 9223372036854775808
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -181,7 +198,8 @@ def atan2(
         z: `T`, `broadcast(y, x)`. Angles in radians, from -pi to pi.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(broadcast(shape(y), shape(x))) < 2**63`.
 
     Example:
         >>> y, x = np.array([1.0, 1.0, -1.0]), np.array([1.0, -1.0, 0.0])
@@ -194,7 +212,7 @@ def atan2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(y, x):
             _result = execute(context[CURRENT], "Atan2", name, y, x)
             return _result
     except Exception as error:

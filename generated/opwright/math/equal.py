@@ -15,13 +15,17 @@ from opwright_runtime.gencode import (
     TBool,
     TensorOp,
     as_bool,
+    broadcast_of,
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     fit_pair,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -80,6 +84,7 @@ class Equal(TensorOp[TBool]):
     """
 
     OP_NAME = "Equal"
+    REQUIRES = ("extent(broadcast(shape(x), shape(y))) < 2**63",)
     SHAPES = {
         "x": "(*x,)",
         "y": "(*y,)",
@@ -156,7 +161,8 @@ class Equal(TensorOp[TBool]):
                 both are the same.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(broadcast(shape(x), shape(y))) < 2**63`.
 
         Example:
             >>> labels = np.array([2, 0, 1])
@@ -175,6 +181,7 @@ class Equal(TensorOp[TBool]):
                 scope.eager
                 and not graphs.stack
                 and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+                and _holds(x, y)
             ):
                 op.z = execute(
                     context[CURRENT],
@@ -198,6 +205,17 @@ class Equal(TensorOp[TBool]):
 
 DEFAULTS = Equal.Options()
 MERGE = Equal.Options.merge
+
+
+def _holds(x: object, y: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            0 < elements_of(x) * elements_of(y) < 9223372036854775808
+            or extent_of(broadcast_of(sizes_of(x), sizes_of(y))) < 9223372036854775808
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -239,7 +257,8 @@ def equal(
             are the same.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(broadcast(shape(x), shape(y))) < 2**63`.
 
     Example:
         >>> labels = np.array([2, 0, 1])
@@ -257,6 +276,7 @@ def equal(
             context[EAGER]
             and not graphs.stack
             and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+            and _holds(x, y)
         ):
             _result = execute(
                 context[CURRENT],

@@ -13,12 +13,16 @@ from opwright_runtime.gencode import (
     Scope,
     TBool,
     TensorOp,
+    broadcast_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     fit_pair,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -70,6 +74,7 @@ class GreaterEqual(TensorOp[TBool]):
     """
 
     OP_NAME = "GreaterEqual"
+    REQUIRES = ("extent(broadcast(shape(x), shape(y))) < 2**63",)
     SHAPES = {
         "x": "(*x,)",
         "y": "(*y,)",
@@ -117,7 +122,8 @@ class GreaterEqual(TensorOp[TBool]):
             z: bool, `broadcast(x, y)`. True where `x` is not below `y`.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(broadcast(shape(x), shape(y))) < 2**63`.
 
         Example:
             >>> greater_equal(np.array([1.0, 2.0, np.nan]), np.array(2.0)).numpy()
@@ -132,12 +138,24 @@ class GreaterEqual(TensorOp[TBool]):
                 scope.eager
                 and not graphs.stack
                 and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+                and _holds(x, y)
             ):
                 op.z = execute(context[CURRENT], "GreaterEqual", None, x, y)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (x, y), {}, fast_path_error)
+
+
+def _holds(x: object, y: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            0 < elements_of(x) * elements_of(y) < 9223372036854775808
+            or extent_of(broadcast_of(sizes_of(x), sizes_of(y))) < 9223372036854775808
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -174,7 +192,8 @@ def greater_equal(
         z: bool, `broadcast(x, y)`. True where `x` is not below `y`.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(broadcast(shape(x), shape(y))) < 2**63`.
 
     Example:
         >>> greater_equal(np.array([1.0, 2.0, np.nan]), np.array(2.0)).numpy()
@@ -189,6 +208,7 @@ def greater_equal(
             context[EAGER]
             and not graphs.stack
             and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+            and _holds(x, y)
         ):
             _result = execute(context[CURRENT], "GreaterEqual", name, x, y)
             return _result

@@ -11,11 +11,15 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TensorOp,
+    broadcast_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -75,6 +79,7 @@ class Igamma(TensorOp[T]):
     """
 
     OP_NAME = "Igamma"
+    REQUIRES = ("extent(broadcast(shape(a), shape(x))) < 2**63",)
     SHAPES = {
         "a": "(*a,)",
         "x": "(*x,)",
@@ -127,7 +132,8 @@ class Igamma(TensorOp[T]):
             z: `T`, `broadcast(a, x)`. Numbers from 0 to 1.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(broadcast(shape(a), shape(x))) < 2**63`.
 
         Example:
             >>> times = np.array([0.0, 1.0, 3.0])
@@ -141,12 +147,23 @@ class Igamma(TensorOp[T]):
         op: Igamma[U] = new(Igamma)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(a, x):
                 op.z = execute(context[CURRENT], "Igamma", None, a, x)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (a, x), {}, fast_path_error)
+
+
+def _holds(a: object, x: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            0 < elements_of(a) * elements_of(x) < 9223372036854775808
+            or extent_of(broadcast_of(sizes_of(a), sizes_of(x))) < 9223372036854775808
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -187,7 +204,8 @@ def igamma(
         z: `T`, `broadcast(a, x)`. Numbers from 0 to 1.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(broadcast(shape(a), shape(x))) < 2**63`.
 
     Example:
         >>> times = np.array([0.0, 1.0, 3.0])
@@ -201,7 +219,7 @@ def igamma(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(a, x):
             _result = execute(context[CURRENT], "Igamma", name, a, x)
             return _result
     except Exception as error:

@@ -11,11 +11,15 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TensorOp,
+    broadcast_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -75,6 +79,7 @@ class IgammaGradA(TensorOp[T]):
     """
 
     OP_NAME = "IgammaGradA"
+    REQUIRES = ("extent(broadcast(shape(a), shape(x))) < 2**63",)
     SHAPES = {
         "a": "(*a,)",
         "x": "(*x,)",
@@ -125,7 +130,8 @@ class IgammaGradA(TensorOp[T]):
             z: `T`, `broadcast(a, x)`. The derivatives.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(broadcast(shape(a), shape(x))) < 2**63`.
 
         Example:
             >>> a, x, h = np.array(2.0), np.array(1.5), 1e-5
@@ -140,12 +146,23 @@ class IgammaGradA(TensorOp[T]):
         op: IgammaGradA[U] = new(IgammaGradA)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(a, x):
                 op.z = execute(context[CURRENT], "IgammaGradA", None, a, x)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (a, x), {}, fast_path_error)
+
+
+def _holds(a: object, x: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            0 < elements_of(a) * elements_of(x) < 9223372036854775808
+            or extent_of(broadcast_of(sizes_of(a), sizes_of(x))) < 9223372036854775808
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -184,7 +201,8 @@ def igamma_grad_a(
         z: `T`, `broadcast(a, x)`. The derivatives.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(broadcast(shape(a), shape(x))) < 2**63`.
 
     Example:
         >>> a, x, h = np.array(2.0), np.array(1.5), 1e-5
@@ -199,7 +217,7 @@ def igamma_grad_a(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(a, x):
             _result = execute(context[CURRENT], "IgammaGradA", name, a, x)
             return _result
     except Exception as error:

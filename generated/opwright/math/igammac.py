@@ -11,11 +11,15 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TensorOp,
+    broadcast_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -72,6 +76,7 @@ class Igammac(TensorOp[T]):
     """
 
     OP_NAME = "Igammac"
+    REQUIRES = ("extent(broadcast(shape(a), shape(x))) < 2**63",)
     SHAPES = {
         "a": "(*a,)",
         "x": "(*x,)",
@@ -122,7 +127,8 @@ class Igammac(TensorOp[T]):
             z: `T`, `broadcast(a, x)`. Numbers from 0 to 1.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(broadcast(shape(a), shape(x))) < 2**63`.
 
         Example:
             >>> chi_squared = np.array([3.84, 100.0])
@@ -134,12 +140,23 @@ class Igammac(TensorOp[T]):
         op: Igammac[U] = new(Igammac)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(a, x):
                 op.z = execute(context[CURRENT], "Igammac", None, a, x)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (a, x), {}, fast_path_error)
+
+
+def _holds(a: object, x: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            0 < elements_of(a) * elements_of(x) < 9223372036854775808
+            or extent_of(broadcast_of(sizes_of(a), sizes_of(x))) < 9223372036854775808
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -179,7 +196,8 @@ def igammac(
         z: `T`, `broadcast(a, x)`. Numbers from 0 to 1.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(broadcast(shape(a), shape(x))) < 2**63`.
 
     Example:
         >>> chi_squared = np.array([3.84, 100.0])
@@ -191,7 +209,7 @@ def igammac(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(a, x):
             _result = execute(context[CURRENT], "Igammac", name, a, x)
             return _result
     except Exception as error:

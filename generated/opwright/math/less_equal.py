@@ -13,12 +13,16 @@ from opwright_runtime.gencode import (
     Scope,
     TBool,
     TensorOp,
+    broadcast_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     fit_pair,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -73,6 +77,7 @@ class LessEqual(TensorOp[TBool]):
     """
 
     OP_NAME = "LessEqual"
+    REQUIRES = ("extent(broadcast(shape(x), shape(y))) < 2**63",)
     SHAPES = {
         "x": "(*x,)",
         "y": "(*y,)",
@@ -120,7 +125,8 @@ class LessEqual(TensorOp[TBool]):
             z: bool, `broadcast(x, y)`. True where `x` is not above `y`.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(broadcast(shape(x), shape(y))) < 2**63`.
 
         Example:
             >>> ranks = np.array([1, 2, 3])
@@ -138,12 +144,24 @@ class LessEqual(TensorOp[TBool]):
                 scope.eager
                 and not graphs.stack
                 and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+                and _holds(x, y)
             ):
                 op.z = execute(context[CURRENT], "LessEqual", None, x, y)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (x, y), {}, fast_path_error)
+
+
+def _holds(x: object, y: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            0 < elements_of(x) * elements_of(y) < 9223372036854775808
+            or extent_of(broadcast_of(sizes_of(x), sizes_of(y))) < 9223372036854775808
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -180,7 +198,8 @@ def less_equal(
         z: bool, `broadcast(x, y)`. True where `x` is not above `y`.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(broadcast(shape(x), shape(y))) < 2**63`.
 
     Example:
         >>> ranks = np.array([1, 2, 3])
@@ -198,6 +217,7 @@ def less_equal(
             context[EAGER]
             and not graphs.stack
             and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+            and _holds(x, y)
         ):
             _result = execute(context[CURRENT], "LessEqual", name, x, y)
             return _result

@@ -13,12 +13,16 @@ from opwright_runtime.gencode import (
     Scope,
     TBool,
     TensorOp,
+    broadcast_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     fits,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never
 
@@ -58,6 +62,7 @@ class LogicalAnd(TensorOp[TBool]):
     """
 
     OP_NAME = "LogicalAnd"
+    REQUIRES = ("extent(broadcast(shape(x), shape(y))) < 2**63",)
     SHAPES = {
         "x": "(*x,)",
         "y": "(*y,)",
@@ -102,7 +107,8 @@ class LogicalAnd(TensorOp[TBool]):
             z: bool, `broadcast(x, y)`. True where both are.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(broadcast(shape(x), shape(y))) < 2**63`.
 
         Example:
             >>> age = np.array([15, 30, 70])
@@ -119,12 +125,24 @@ class LogicalAnd(TensorOp[TBool]):
                 and not graphs.stack
                 and (type(x) is EagerTensor or fits(TBool, x))
                 and (type(y) is EagerTensor or fits(TBool, y))
+                and _holds(x, y)
             ):
                 op.z = execute(context[CURRENT], "LogicalAnd", None, x, y)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (x, y), {}, fast_path_error)
+
+
+def _holds(x: object, y: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            0 < elements_of(x) * elements_of(y) < 9223372036854775808
+            or extent_of(broadcast_of(sizes_of(x), sizes_of(y))) < 9223372036854775808
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -158,7 +176,8 @@ def logical_and(
         z: bool, `broadcast(x, y)`. True where both are.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(broadcast(shape(x), shape(y))) < 2**63`.
 
     Example:
         >>> age = np.array([15, 30, 70])
@@ -175,6 +194,7 @@ def logical_and(
             and not graphs.stack
             and (type(x) is EagerTensor or fits(TBool, x))
             and (type(y) is EagerTensor or fits(TBool, y))
+            and _holds(x, y)
         ):
             _result = execute(context[CURRENT], "LogicalAnd", name, x, y)
             return _result

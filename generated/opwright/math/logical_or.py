@@ -13,12 +13,16 @@ from opwright_runtime.gencode import (
     Scope,
     TBool,
     TensorOp,
+    broadcast_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     fits,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never
 
@@ -60,6 +64,7 @@ class LogicalOr(TensorOp[TBool]):
     """
 
     OP_NAME = "LogicalOr"
+    REQUIRES = ("extent(broadcast(shape(x), shape(y))) < 2**63",)
     SHAPES = {
         "x": "(*x,)",
         "y": "(*y,)",
@@ -105,7 +110,8 @@ class LogicalOr(TensorOp[TBool]):
             z: bool, `broadcast(x, y)`. True where one of both is, or both are.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(broadcast(shape(x), shape(y))) < 2**63`.
 
         Example:
             >>> rows = np.array([[True], [False]])
@@ -123,12 +129,24 @@ class LogicalOr(TensorOp[TBool]):
                 and not graphs.stack
                 and (type(x) is EagerTensor or fits(TBool, x))
                 and (type(y) is EagerTensor or fits(TBool, y))
+                and _holds(x, y)
             ):
                 op.z = execute(context[CURRENT], "LogicalOr", None, x, y)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (x, y), {}, fast_path_error)
+
+
+def _holds(x: object, y: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            0 < elements_of(x) * elements_of(y) < 9223372036854775808
+            or extent_of(broadcast_of(sizes_of(x), sizes_of(y))) < 9223372036854775808
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -163,7 +181,8 @@ def logical_or(
         z: bool, `broadcast(x, y)`. True where one of both is, or both are.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(broadcast(shape(x), shape(y))) < 2**63`.
 
     Example:
         >>> rows = np.array([[True], [False]])
@@ -181,6 +200,7 @@ def logical_or(
             and not graphs.stack
             and (type(x) is EagerTensor or fits(TBool, x))
             and (type(y) is EagerTensor or fits(TBool, y))
+            and _holds(x, y)
         ):
             _result = execute(context[CURRENT], "LogicalOr", name, x, y)
             return _result

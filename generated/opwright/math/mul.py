@@ -12,12 +12,16 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TensorOp,
+    broadcast_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     fit_pair,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -76,6 +80,7 @@ class Mul(TensorOp[T]):
     """
 
     OP_NAME = "Mul"
+    REQUIRES = ("extent(broadcast(shape(x), shape(y))) < 2**63",)
     SHAPES = {
         "x": "(*x,)",
         "y": "(*y,)",
@@ -125,7 +130,8 @@ class Mul(TensorOp[T]):
             z: `T`, `broadcast(x, y)`. The products.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(broadcast(shape(x), shape(y))) < 2**63`.
 
         Example:
             >>> prices = np.array([2.5, 4.0])
@@ -143,12 +149,24 @@ class Mul(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+                and _holds(x, y)
             ):
                 op.z = execute(context[CURRENT], "Mul", None, x, y)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (x, y), {}, fast_path_error)
+
+
+def _holds(x: object, y: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            0 < elements_of(x) * elements_of(y) < 9223372036854775808
+            or extent_of(broadcast_of(sizes_of(x), sizes_of(y))) < 9223372036854775808
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -187,7 +205,8 @@ def mul(
         z: `T`, `broadcast(x, y)`. The products.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(broadcast(shape(x), shape(y))) < 2**63`.
 
     Example:
         >>> prices = np.array([2.5, 4.0])
@@ -205,6 +224,7 @@ def mul(
             context[EAGER]
             and not graphs.stack
             and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+            and _holds(x, y)
         ):
             _result = execute(context[CURRENT], "Mul", name, x, y)
             return _result

@@ -11,11 +11,15 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TensorOp,
+    broadcast_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -71,6 +75,7 @@ class MulNoNan(TensorOp[T]):
     """
 
     OP_NAME = "MulNoNan"
+    REQUIRES = ("extent(broadcast(shape(x), shape(y))) < 2**63",)
     SHAPES = {
         "x": "(*x,)",
         "y": "(*y,)",
@@ -119,7 +124,8 @@ class MulNoNan(TensorOp[T]):
             z: `T`, `broadcast(x, y)`. The products.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(broadcast(shape(x), shape(y))) < 2**63`.
 
         Example:
             >>> loss = np.array([0.5, np.nan, np.inf])
@@ -132,12 +138,23 @@ class MulNoNan(TensorOp[T]):
         op: MulNoNan[U] = new(MulNoNan)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(x, y):
                 op.z = execute(context[CURRENT], "MulNoNan", None, x, y)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (x, y), {}, fast_path_error)
+
+
+def _holds(x: object, y: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            0 < elements_of(x) * elements_of(y) < 9223372036854775808
+            or extent_of(broadcast_of(sizes_of(x), sizes_of(y))) < 9223372036854775808
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -175,7 +192,8 @@ def mul_no_nan(
         z: `T`, `broadcast(x, y)`. The products.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(broadcast(shape(x), shape(y))) < 2**63`.
 
     Example:
         >>> loss = np.array([0.5, np.nan, np.inf])
@@ -188,7 +206,7 @@ def mul_no_nan(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(x, y):
             _result = execute(context[CURRENT], "MulNoNan", name, x, y)
             return _result
     except Exception as error:

@@ -13,11 +13,15 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TensorOp,
+    broadcast_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -71,6 +75,7 @@ class NextAfter(TensorOp[T]):
     """
 
     OP_NAME = "NextAfter"
+    REQUIRES = ("extent(broadcast(shape(x1), shape(x2))) < 2**63",)
     SHAPES = {
         "x1": "(*x,)",
         "x2": "(*y,)",
@@ -117,7 +122,8 @@ class NextAfter(TensorOp[T]):
             output: `T`, `broadcast(x, y)`. The neighbours of `x1`.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(broadcast(shape(x1), shape(x2))) < 2**63`.
 
         Example:
             >>> at = np.array([1.0, 1e6, 1e16])
@@ -129,12 +135,23 @@ class NextAfter(TensorOp[T]):
         op: NextAfter[U] = new(NextAfter)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(x1, x2):
                 op.output = execute(context[CURRENT], "NextAfter", None, x1, x2)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (x1, x2), {}, fast_path_error)
+
+
+def _holds(x1: object, x2: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            0 < elements_of(x1) * elements_of(x2) < 9223372036854775808
+            or extent_of(broadcast_of(sizes_of(x1), sizes_of(x2))) < 9223372036854775808
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -170,7 +187,8 @@ def next_after(
         output: `T`, `broadcast(x, y)`. The neighbours of `x1`.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(broadcast(shape(x1), shape(x2))) < 2**63`.
 
     Example:
         >>> at = np.array([1.0, 1e6, 1e16])
@@ -182,7 +200,7 @@ def next_after(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(x1, x2):
             _result = execute(context[CURRENT], "NextAfter", name, x1, x2)
             return _result
     except Exception as error:

@@ -15,13 +15,17 @@ from opwright_runtime.gencode import (
     TBool,
     TensorOp,
     as_bool,
+    broadcast_of,
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     fit_pair,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -79,6 +83,7 @@ class NotEqual(TensorOp[TBool]):
     """
 
     OP_NAME = "NotEqual"
+    REQUIRES = ("extent(broadcast(shape(x), shape(y))) < 2**63",)
     SHAPES = {
         "x": "(*x,)",
         "y": "(*y,)",
@@ -154,7 +159,8 @@ class NotEqual(TensorOp[TBool]):
                 both are not the same.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(broadcast(shape(x), shape(y))) < 2**63`.
 
         Example:
             >>> words = np.array([b"a", b"", b"c"])
@@ -173,6 +179,7 @@ class NotEqual(TensorOp[TBool]):
                 scope.eager
                 and not graphs.stack
                 and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+                and _holds(x, y)
             ):
                 op.z = execute(
                     context[CURRENT],
@@ -196,6 +203,17 @@ class NotEqual(TensorOp[TBool]):
 
 DEFAULTS = NotEqual.Options()
 MERGE = NotEqual.Options.merge
+
+
+def _holds(x: object, y: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            0 < elements_of(x) * elements_of(y) < 9223372036854775808
+            or extent_of(broadcast_of(sizes_of(x), sizes_of(y))) < 9223372036854775808
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -236,7 +254,8 @@ def not_equal(
             are not the same.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(broadcast(shape(x), shape(y))) < 2**63`.
 
     Example:
         >>> words = np.array([b"a", b"", b"c"])
@@ -254,6 +273,7 @@ def not_equal(
             context[EAGER]
             and not graphs.stack
             and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+            and _holds(x, y)
         ):
             _result = execute(
                 context[CURRENT],

@@ -12,12 +12,16 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TensorOp,
+    broadcast_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     fit_pair,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -81,6 +85,7 @@ class Pow(TensorOp[T]):
     """
 
     OP_NAME = "Pow"
+    REQUIRES = ("extent(broadcast(shape(x), shape(y))) < 2**63",)
     SHAPES = {
         "x": "(*x,)",
         "y": "(*y,)",
@@ -134,7 +139,8 @@ class Pow(TensorOp[T]):
             z: `T`, `broadcast(x, y)`. The powers.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(broadcast(shape(x), shape(y))) < 2**63`.
 
         Example:
             >>> base = np.array([2.0, 9.0, -8.0])
@@ -153,12 +159,24 @@ class Pow(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+                and _holds(x, y)
             ):
                 op.z = execute(context[CURRENT], "Pow", None, x, y)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (x, y), {}, fast_path_error)
+
+
+def _holds(x: object, y: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            0 < elements_of(x) * elements_of(y) < 9223372036854775808
+            or extent_of(broadcast_of(sizes_of(x), sizes_of(y))) < 9223372036854775808
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -201,7 +219,8 @@ def pow(
         z: `T`, `broadcast(x, y)`. The powers.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(broadcast(shape(x), shape(y))) < 2**63`.
 
     Example:
         >>> base = np.array([2.0, 9.0, -8.0])
@@ -220,6 +239,7 @@ def pow(
             context[EAGER]
             and not graphs.stack
             and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+            and _holds(x, y)
         ):
             _result = execute(context[CURRENT], "Pow", name, x, y)
             return _result

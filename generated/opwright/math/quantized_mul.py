@@ -14,11 +14,15 @@ from opwright_runtime.gencode import (
     Scope,
     TQint32,
     as_dtype,
+    broadcast_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -101,6 +105,7 @@ class QuantizedMul(Op, Generic[Toutput]):
     """
 
     OP_NAME = "QuantizedMul"
+    REQUIRES = ("extent(broadcast(shape(x), shape(y))) < 2**63",)
     SHAPES = {
         "x": "(*x,)",
         "y": "(*y,)",
@@ -208,7 +213,8 @@ class QuantizedMul(Op, Generic[Toutput]):
                 stands for.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(broadcast(shape(x), shape(y))) < 2**63`.
 
         Example:
             >>> x, low, high = opwright.quantization.quantize_v2(
@@ -223,7 +229,7 @@ class QuantizedMul(Op, Generic[Toutput]):
         op: QuantizedMul[Uoutput] = new(QuantizedMul)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(x, y):
                 op.z, op.min_z, op.max_z = execute(
                     context[CURRENT],
                     "QuantizedMul",
@@ -246,6 +252,17 @@ class QuantizedMul(Op, Generic[Toutput]):
             {"Toutput": Toutput},
             fast_path_error,
         )
+
+
+def _holds(x: object, y: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            0 < elements_of(x) * elements_of(y) < 9223372036854775808
+            or extent_of(broadcast_of(sizes_of(x), sizes_of(y))) < 9223372036854775808
+        )
+    except Exception:
+        return False
 
 
 @overload
@@ -333,7 +350,8 @@ def quantized_mul(
             for.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(broadcast(shape(x), shape(y))) < 2**63`.
 
     Example:
         >>> x, low, high = opwright.quantization.quantize_v2(
@@ -348,7 +366,7 @@ def quantized_mul(
     fast_path_error = None
     _result: QuantizedMulOutputs[Uoutput]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(x, y):
             _result = QuantizedMulOutputs._make(
                 execute(
                     context[CURRENT],

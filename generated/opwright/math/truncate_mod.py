@@ -14,12 +14,16 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TensorOp,
+    broadcast_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     fit_pair,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -74,6 +78,7 @@ class TruncateMod(TensorOp[T]):
     """
 
     OP_NAME = "TruncateMod"
+    REQUIRES = ("extent(broadcast(shape(x), shape(y))) < 2**63",)
     SHAPES = {
         "x": "(*x,)",
         "y": "(*y,)",
@@ -122,7 +127,8 @@ class TruncateMod(TensorOp[T]):
             z: `T`, `broadcast(x, y)`. The rests, 0 or of the sign of `x`.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(broadcast(shape(x), shape(y))) < 2**63`.
 
         Example:
             >>> truncate_mod(np.array([7, -7, 7]), np.array([3, 3, -3])).numpy()
@@ -139,12 +145,24 @@ class TruncateMod(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+                and _holds(x, y)
             ):
                 op.z = execute(context[CURRENT], "TruncateMod", None, x, y)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (x, y), {}, fast_path_error)
+
+
+def _holds(x: object, y: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            0 < elements_of(x) * elements_of(y) < 9223372036854775808
+            or extent_of(broadcast_of(sizes_of(x), sizes_of(y))) < 9223372036854775808
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -180,7 +198,8 @@ def truncate_mod(
         z: `T`, `broadcast(x, y)`. The rests, 0 or of the sign of `x`.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(broadcast(shape(x), shape(y))) < 2**63`.
 
     Example:
         >>> truncate_mod(np.array([7, -7, 7]), np.array([3, 3, -3])).numpy()
@@ -197,6 +216,7 @@ def truncate_mod(
             context[EAGER]
             and not graphs.stack
             and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+            and _holds(x, y)
         ):
             _result = execute(context[CURRENT], "TruncateMod", name, x, y)
             return _result

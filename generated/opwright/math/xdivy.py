@@ -11,11 +11,15 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TensorOp,
+    broadcast_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -68,6 +72,7 @@ class Xdivy(TensorOp[T]):
     """
 
     OP_NAME = "Xdivy"
+    REQUIRES = ("extent(broadcast(shape(x), shape(y))) < 2**63",)
     SHAPES = {
         "x": "(*x,)",
         "y": "(*y,)",
@@ -115,7 +120,8 @@ class Xdivy(TensorOp[T]):
             z: `T`, `broadcast(x, y)`. The quotients.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(broadcast(shape(x), shape(y))) < 2**63`.
 
         Example:
             >>> xdivy(np.array([0.0, 0.0, 1.0]), np.array([0.0, 5.0, 2.0])).numpy()
@@ -126,12 +132,23 @@ class Xdivy(TensorOp[T]):
         op: Xdivy[U] = new(Xdivy)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(x, y):
                 op.z = execute(context[CURRENT], "Xdivy", None, x, y)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (x, y), {}, fast_path_error)
+
+
+def _holds(x: object, y: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            0 < elements_of(x) * elements_of(y) < 9223372036854775808
+            or extent_of(broadcast_of(sizes_of(x), sizes_of(y))) < 9223372036854775808
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -168,7 +185,8 @@ def xdivy(
         z: `T`, `broadcast(x, y)`. The quotients.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(broadcast(shape(x), shape(y))) < 2**63`.
 
     Example:
         >>> xdivy(np.array([0.0, 0.0, 1.0]), np.array([0.0, 5.0, 2.0])).numpy()
@@ -179,7 +197,7 @@ def xdivy(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(x, y):
             _result = execute(context[CURRENT], "Xdivy", name, x, y)
             return _result
     except Exception as error:

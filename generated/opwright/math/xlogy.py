@@ -11,11 +11,15 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TensorOp,
+    broadcast_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -70,6 +74,7 @@ class Xlogy(TensorOp[T]):
     """
 
     OP_NAME = "Xlogy"
+    REQUIRES = ("extent(broadcast(shape(x), shape(y))) < 2**63",)
     SHAPES = {
         "x": "(*x,)",
         "y": "(*y,)",
@@ -117,7 +122,8 @@ class Xlogy(TensorOp[T]):
             z: `T`, `broadcast(x, y)`. The products.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(broadcast(shape(x), shape(y))) < 2**63`.
 
         Example:
             >>> p = np.array([0.5, 0.5, 0.0])
@@ -130,12 +136,23 @@ class Xlogy(TensorOp[T]):
         op: Xlogy[U] = new(Xlogy)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(x, y):
                 op.z = execute(context[CURRENT], "Xlogy", None, x, y)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (x, y), {}, fast_path_error)
+
+
+def _holds(x: object, y: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            0 < elements_of(x) * elements_of(y) < 9223372036854775808
+            or extent_of(broadcast_of(sizes_of(x), sizes_of(y))) < 9223372036854775808
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -172,7 +189,8 @@ def xlogy(
         z: `T`, `broadcast(x, y)`. The products.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(broadcast(shape(x), shape(y))) < 2**63`.
 
     Example:
         >>> p = np.array([0.5, 0.5, 0.0])
@@ -185,7 +203,7 @@ def xlogy(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(x, y):
             _result = execute(context[CURRENT], "Xlogy", name, x, y)
             return _result
     except Exception as error:

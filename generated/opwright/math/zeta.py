@@ -11,11 +11,15 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TensorOp,
+    broadcast_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -73,6 +77,7 @@ class Zeta(TensorOp[T]):
     """
 
     OP_NAME = "Zeta"
+    REQUIRES = ("extent(broadcast(shape(x), shape(q))) < 2**63",)
     SHAPES = {
         "x": "(*x,)",
         "q": "(*q,)",
@@ -123,7 +128,8 @@ class Zeta(TensorOp[T]):
             z: `T`, `broadcast(x, q)`. The sums.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(broadcast(shape(x), shape(q))) < 2**63`.
 
         Example:
             >>> zeta(np.array([2.0, 4.0, 1.0]), np.array(1.0)).numpy()
@@ -136,12 +142,23 @@ class Zeta(TensorOp[T]):
         op: Zeta[U] = new(Zeta)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(x, q):
                 op.z = execute(context[CURRENT], "Zeta", None, x, q)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (x, q), {}, fast_path_error)
+
+
+def _holds(x: object, q: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            0 < elements_of(x) * elements_of(q) < 9223372036854775808
+            or extent_of(broadcast_of(sizes_of(x), sizes_of(q))) < 9223372036854775808
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -180,7 +197,8 @@ def zeta(
         z: `T`, `broadcast(x, q)`. The sums.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(broadcast(shape(x), shape(q))) < 2**63`.
 
     Example:
         >>> zeta(np.array([2.0, 4.0, 1.0]), np.array(1.0)).numpy()
@@ -193,7 +211,7 @@ def zeta(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(x, q):
             _result = execute(context[CURRENT], "Zeta", name, x, q)
             return _result
     except Exception as error:

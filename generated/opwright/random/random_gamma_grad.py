@@ -11,11 +11,15 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TensorOp,
+    broadcast_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -70,6 +74,7 @@ class RandomGammaGrad(TensorOp[T]):
     """
 
     OP_NAME = "RandomGammaGrad"
+    REQUIRES = ("extent(broadcast(shape(alpha), shape(sample))) < 2**63",)
     SHAPES = {
         "alpha": "(*a,)",
         "sample": "(*x,)",
@@ -118,7 +123,8 @@ class RandomGammaGrad(TensorOp[T]):
             output: `T`, `broadcast(a, x)`. How much a sample grows with its parameter.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(broadcast(shape(alpha), shape(sample))) < 2**63`.
 
         Example:
             >>> random_gamma_grad([1.0, 2.0], [1.0, 2.0]).numpy().round(4)
@@ -129,7 +135,7 @@ class RandomGammaGrad(TensorOp[T]):
         op: RandomGammaGrad[U] = new(RandomGammaGrad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(alpha, sample):
                 op.output = execute(
                     context[CURRENT], "RandomGammaGrad", None, alpha, sample
                 )
@@ -137,6 +143,18 @@ class RandomGammaGrad(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (alpha, sample), {}, fast_path_error)
+
+
+def _holds(alpha: object, sample: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            0 < elements_of(alpha) * elements_of(sample) < 9223372036854775808
+            or extent_of(broadcast_of(sizes_of(alpha), sizes_of(sample)))
+            < 9223372036854775808
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -174,7 +192,8 @@ def random_gamma_grad(
         output: `T`, `broadcast(a, x)`. How much a sample grows with its parameter.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(broadcast(shape(alpha), shape(sample))) < 2**63`.
 
     Example:
         >>> random_gamma_grad([1.0, 2.0], [1.0, 2.0]).numpy().round(4)
@@ -185,7 +204,7 @@ def random_gamma_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(alpha, sample):
             _result = execute(context[CURRENT], "RandomGammaGrad", name, alpha, sample)
             return _result
     except Exception as error:

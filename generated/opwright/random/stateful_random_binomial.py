@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     TensorOp,
     are_held,
     as_dtype,
+    broadcast_of,
     contents_of,
     context,
     describe_missing_args,
@@ -27,12 +28,14 @@ from opwright_runtime.gencode import (
     dtype_of,
     elements_of,
     execute,
+    extent_of,
     fit_pair,
     fits,
     graphs,
     has_room,
     is_nan_free,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -119,6 +122,7 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
         "nan_free(counts)",
         "elements(shape) < 255",
         "memory(dtype, contents(shape))",
+        "extent(broadcast(shape(counts), shape(probs))) < 2**63",
     )
     SHAPES = {
         "resource": "where(of((), (s,)), s >= 3)",
@@ -217,7 +221,8 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
             OpError: the op refuses an argument. The call needs
                 `dtype(shape) != "int64"`, `holds(resource, "int64")`,
                 `nan_free(counts)`, `elements(shape) < 255`,
-                `memory(dtype, contents(shape))`.
+                `memory(dtype, contents(shape))`,
+                `extent(broadcast(shape(counts), shape(probs))) < 2**63`.
 
         Example:
             >>> state = tf.Variable(np.int64([0, 0, 42]))  # counter, key
@@ -243,7 +248,7 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
                     type(counts) is type(probs) is EagerTensor
                     or fit_pair(TFloat64, counts, probs)
                 )
-                and _holds(resource, shape, counts, dtype)
+                and _holds(resource, shape, counts, probs, dtype)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -268,7 +273,9 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
         )
 
 
-def _holds(resource: object, shape: object, counts: object, dtype: object) -> bool:
+def _holds(
+    resource: object, shape: object, counts: object, probs: object, dtype: object
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
@@ -277,6 +284,11 @@ def _holds(resource: object, shape: object, counts: object, dtype: object) -> bo
             and is_nan_free(counts)
             and elements_of(shape) < 255
             and has_room(dtype_name(dtype), contents_of(shape))
+            and (
+                0 < elements_of(counts) * elements_of(probs) < 9223372036854775808
+                or extent_of(broadcast_of(sizes_of(counts), sizes_of(probs)))
+                < 9223372036854775808
+            )
         )
     except Exception:
         return False
@@ -361,7 +373,8 @@ def stateful_random_binomial(
     Raises:
         OpError: the op refuses an argument. The call needs `dtype(shape) != "int64"`,
             `holds(resource, "int64")`, `nan_free(counts)`, `elements(shape) < 255`,
-            `memory(dtype, contents(shape))`.
+            `memory(dtype, contents(shape))`,
+            `extent(broadcast(shape(counts), shape(probs))) < 2**63`.
 
     Example:
         >>> state = tf.Variable(np.int64([0, 0, 42]))  # counter, key
@@ -387,7 +400,7 @@ def stateful_random_binomial(
                 type(counts) is type(probs) is EagerTensor
                 or fit_pair(TFloat64, counts, probs)
             )
-            and _holds(resource, shape, counts, dtype)
+            and _holds(resource, shape, counts, probs, dtype)
         ):
             _result = execute(
                 context[CURRENT],

@@ -15,15 +15,18 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     TensorOp,
+    broadcast_of,
     contents_of,
     context,
     describe_missing_args,
     elements_of,
     execute,
+    extent_of,
     fits,
     graphs,
     has_room,
     new,
+    sizes_of,
     some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
@@ -106,6 +109,7 @@ class StatelessParameterizedTruncatedNormal(TensorOp[Dtype]):
     REQUIRES = (
         "elements(shape) < 255",
         "memory(dtype, contents(shape))",
+        "extent(broadcast(shape(means), shape(stddevs), shape(minvals), shape(maxvals))) < 2**63",
     )
     SHAPES = {
         "shape": "(r,)",
@@ -178,7 +182,8 @@ class StatelessParameterizedTruncatedNormal(TensorOp[Dtype]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
-                `memory(dtype, contents(shape))`.
+                `memory(dtype, contents(shape))`, `extent(broadcast(shape(means),
+                shape(stddevs), shape(minvals), shape(maxvals))) < 2**63`.
 
         Example:
             >>> means, lower, upper = [0.0, 50.0], [-1.0, 50.0], [1.0, 52.0]
@@ -232,8 +237,28 @@ def _holds(
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(shape) < 255 and has_room(
-            some_dtype_of(means, stddevs, minvals, maxvals), contents_of(shape)
+        return (
+            elements_of(shape) < 255
+            and has_room(
+                some_dtype_of(means, stddevs, minvals, maxvals), contents_of(shape)
+            )
+            and (
+                0
+                < elements_of(means)
+                * elements_of(stddevs)
+                * elements_of(minvals)
+                * elements_of(maxvals)
+                < 9223372036854775808
+                or extent_of(
+                    broadcast_of(
+                        sizes_of(means),
+                        sizes_of(stddevs),
+                        sizes_of(minvals),
+                        sizes_of(maxvals),
+                    )
+                )
+                < 9223372036854775808
+            )
         )
     except Exception:
         return False
@@ -291,7 +316,8 @@ def stateless_parameterized_truncated_normal(
 
     Raises:
         OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
-            `memory(dtype, contents(shape))`.
+            `memory(dtype, contents(shape))`, `extent(broadcast(shape(means),
+            shape(stddevs), shape(minvals), shape(maxvals))) < 2**63`.
 
     Example:
         >>> means, lower, upper = [0.0, 50.0], [-1.0, 50.0], [1.0, 52.0]

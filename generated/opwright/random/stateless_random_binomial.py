@@ -18,18 +18,21 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     as_dtype,
+    broadcast_of,
     contents_of,
     context,
     describe_missing_args,
     dtype_name,
     elements_of,
     execute,
+    extent_of,
     fit_pair,
     fits,
     graphs,
     has_room,
     is_nan_free,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -113,6 +116,7 @@ class StatelessRandomBinomial(TensorOp[Dtype]):
         "nan_free(counts)",
         "elements(shape) < 255",
         "memory(dtype, contents(shape))",
+        "extent(broadcast(shape(counts), shape(probs))) < 2**63",
     )
     SHAPES = {
         "shape": "(r,)",
@@ -204,7 +208,8 @@ class StatelessRandomBinomial(TensorOp[Dtype]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `nan_free(counts)`,
-                `elements(shape) < 255`, `memory(dtype, contents(shape))`.
+                `elements(shape) < 255`, `memory(dtype, contents(shape))`,
+                `extent(broadcast(shape(counts), shape(probs))) < 2**63`.
 
         Example:
             >>> counts, probs = [10.0, 1000.0], 0.5
@@ -230,7 +235,7 @@ class StatelessRandomBinomial(TensorOp[Dtype]):
                     type(counts) is type(probs) is EagerTensor
                     or fit_pair(TFloat64, counts, probs)
                 )
-                and _holds(shape, counts, dtype)
+                and _holds(shape, counts, probs, dtype)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -251,13 +256,18 @@ class StatelessRandomBinomial(TensorOp[Dtype]):
         )
 
 
-def _holds(shape: object, counts: object, dtype: object) -> bool:
+def _holds(shape: object, counts: object, probs: object, dtype: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
             is_nan_free(counts)
             and elements_of(shape) < 255
             and has_room(dtype_name(dtype), contents_of(shape))
+            and (
+                0 < elements_of(counts) * elements_of(probs) < 9223372036854775808
+                or extent_of(broadcast_of(sizes_of(counts), sizes_of(probs)))
+                < 9223372036854775808
+            )
         )
     except Exception:
         return False
@@ -338,7 +348,8 @@ def stateless_random_binomial(
 
     Raises:
         OpError: the op refuses an argument. The call needs `nan_free(counts)`,
-            `elements(shape) < 255`, `memory(dtype, contents(shape))`.
+            `elements(shape) < 255`, `memory(dtype, contents(shape))`,
+            `extent(broadcast(shape(counts), shape(probs))) < 2**63`.
 
     Example:
         >>> counts, probs = [10.0, 1000.0], 0.5
@@ -364,7 +375,7 @@ def stateless_random_binomial(
                 type(counts) is type(probs) is EagerTensor
                 or fit_pair(TFloat64, counts, probs)
             )
-            and _holds(shape, counts, dtype)
+            and _holds(shape, counts, probs, dtype)
         ):
             _result = execute(
                 context[CURRENT],

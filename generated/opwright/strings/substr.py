@@ -14,13 +14,17 @@ from opwright_runtime.gencode import (
     Scope,
     TString,
     TensorOp,
+    broadcast_of,
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     fit_pair,
     graphs,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -81,6 +85,7 @@ class Substr(TensorOp[TString]):
     """
 
     OP_NAME = "Substr"
+    REQUIRES = ("extent(broadcast(shape(input), shape(pos))) < 2**63",)
     SHAPES = {
         "input": "(*x,)",
         "pos": "(*p,)",
@@ -161,7 +166,8 @@ class Substr(TensorOp[TString]):
             output: string, `broadcast(x, p)`. The parts.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(broadcast(shape(input), shape(pos))) < 2**63`.
 
         Example:
             >>> dates = ["2024-05-17", "1999-12-31"]
@@ -180,6 +186,7 @@ class Substr(TensorOp[TString]):
                 scope.eager
                 and not graphs.stack
                 and (type(pos) is type(len) is EagerTensor or fit_pair(None, pos, len))
+                and _holds(input, pos)
             ):
                 op.output = execute(
                     context[CURRENT], "Substr", None, input, pos, len, "unit", opts.unit
@@ -192,6 +199,18 @@ class Substr(TensorOp[TString]):
 
 DEFAULTS = Substr.Options()
 MERGE = Substr.Options.merge
+
+
+def _holds(input: object, pos: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            0 < elements_of(input) * elements_of(pos) < 9223372036854775808
+            or extent_of(broadcast_of(sizes_of(input), sizes_of(pos)))
+            < 9223372036854775808
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -236,7 +255,8 @@ def substr(
         output: string, `broadcast(x, p)`. The parts.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(broadcast(shape(input), shape(pos))) < 2**63`.
 
     Example:
         >>> dates = ["2024-05-17", "1999-12-31"]
@@ -254,6 +274,7 @@ def substr(
             context[EAGER]
             and not graphs.stack
             and (type(pos) is type(len) is EagerTensor or fit_pair(None, pos, len))
+            and _holds(input, pos)
         ):
             _result = execute(
                 context[CURRENT], "Substr", name, input, pos, len, "unit", unit
