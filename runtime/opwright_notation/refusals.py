@@ -217,7 +217,7 @@ class _Words:
                 if name == "value":
                     return argument, f"{label} is {found}", "it must be"
             case ast.Call(func=ast.Name(id="extent"), args=[row]):
-                argument = next(iter(names_in(node)), "")
+                argument = self.first(node)
                 has = f"the product of the sizes of {self.text(row)} that are not 0"
                 return argument, f"{has} is {found}", "it must be"
             case ast.Subscript(value=ast.Call(args=[ast.Name(id=argument)])):
@@ -225,8 +225,14 @@ class _Words:
                     at = self.text(node.slice)
                     has = f"{self.label(argument)} has size {found} at axis {at}"
                     return argument, has, "it must be"
-        argument = next(iter(names_in(node)), "")
+        argument = self.first(node)
         return argument, f"{self.text(node)} is {self.format_value(node)}", "it must be"
+
+    def first(self, node: ast.expr) -> str:
+        """The first input in an expression, or else the first attr; "" without one."""
+        names = [*names_in(node)]
+        inputs = (name for name in names if name in self.condition.lengths)
+        return next(inputs, names[0] if names else "")
 
     def is_shape(self, node: ast.expr) -> bool:
         return (

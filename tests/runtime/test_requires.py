@@ -29,7 +29,12 @@ from opwright.array import fill, select_v2
 from opwright.data import dataset_to_tf_record
 from opwright.image import extract_image_patches
 from opwright.io import parse_example
-from opwright.linalg import batch_mat_mul_v2, batch_mat_mul_v3
+from opwright.linalg import (
+    batch_mat_mul_v2,
+    batch_mat_mul_v3,
+    cholesky,
+    matrix_triangular_solve,
+)
 from opwright.lookup import anonymous_hash_table, initialize_table_from_dataset
 from opwright.math import add_v2
 from opwright.nn import Conv2D, conv2d
@@ -347,6 +352,26 @@ def test_batches_without_memory_for_their_product_are_refused() -> None:
         for x, y in (([1, 3, 0], [2**40, 0, 3]), ([2**40, 0], [0, 2**40])):
             with pytest.raises(OpMemoryError, match="its result takes"):
                 product(tf.zeros(x), tf.zeros(y))
+
+
+def test_batches_of_empty_matrices_are_solved_as_far_as_they_fit() -> None:
+    few, many = tf.zeros([3, 0, 0]), tf.zeros([2**40, 0, 0])
+    assert cholesky(few).shape == (3, 0, 0)
+    with pytest.raises(OpInputError, match="must be at most 1073741824"):
+        cholesky(many)
+    assert matrix_triangular_solve(few, tf.zeros([1, 0, 2])).shape == (3, 0, 2)
+    with pytest.raises(OpMemoryError, match="its result takes"):
+        matrix_triangular_solve(tf.ones([1, 1, 1]), tf.zeros([2**40, 1, 0]))
+    x, y = tf.zeros([2**33, 1, 0, 2, 2]), tf.zeros([1, 2**33, 0, 2, 2])
+    for product in (matrix_triangular_solve, batch_mat_mul_v2):
+        with pytest.raises(OpInputError, match="it must be less than 9223372036854"):
+            product(x, y)
+
+
+def test_empty_vectors_are_refused_as_vectors() -> None:
+    for call in (batch_mat_mul_v2, matrix_triangular_solve):
+        with pytest.raises(OpError, match="has 1 dimension, not 2 or more"):
+            call(tf.zeros([0]), tf.zeros([0]))
 
 
 def test_batches_that_do_not_broadcast_are_refused_by_tensorflow() -> None:
