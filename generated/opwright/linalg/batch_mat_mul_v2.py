@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     elements_of,
     execute,
+    extent_of,
     fit_pair,
     graphs,
     has_room,
@@ -99,7 +100,8 @@ class BatchMatMulV2(TensorOp[T]):
     OP_NAME = "BatchMatMulV2"
     REQUIRES = (
         '0 < elements(x) * elements(y) <= 2**22 or shape(x)[:-2] == shape(y)[:-2] or prod(shape(x)[:-2]) * prod(shape(y)[:-2]) <= 2**22 or min(prod(shape(x)[:-2]), prod(shape(y)[:-2])) == prod(broadcast(shape(x)[:-2], shape(y)[:-2])) or memory("int64", 2, broadcast(shape(x)[:-2], shape(y)[:-2]))',
-        "elements(x) * elements(y) > 0 or memory(T, broadcast(shape(x)[:-2], shape(y)[:-2]), shape(x)[-1] if adj_x else shape(x)[-2], shape(y)[-2] if adj_y else shape(y)[-1])",
+        "elements(x) * elements(y) > 0 or memory(T, broadcast(shape(x)[:-2], shape(y)[:-2]), shape(x)[-1:] if adj_x else shape(x)[-2:-1], shape(y)[-2:-1] if adj_y else shape(y)[-1:])",
+        "0 < elements(x) * elements(y) < 2**63 or extent(broadcast(shape(x)[:-2], shape(y)[:-2])) * extent(shape(x)[-1:] if adj_x else shape(x)[-2:-1]) * extent(shape(y)[-2:-1] if adj_y else shape(y)[-1:]) < 2**63",
     )
     SHAPES = {
         "x": "(*xs, m, k) if not adj_x else (*xs, k, m)",
@@ -214,8 +216,12 @@ class BatchMatMulV2(TensorOp[T]):
                 min(prod(shape(x)[:-2]), prod(shape(y)[:-2])) ==
                 prod(broadcast(shape(x)[:-2], shape(y)[:-2])) or memory("int64", 2,
                 broadcast(shape(x)[:-2], shape(y)[:-2]))`, `elements(x) * elements(y) >
-                0 or memory(T, broadcast(shape(x)[:-2], shape(y)[:-2]), shape(x)[-1] if
-                adj_x else shape(x)[-2], shape(y)[-2] if adj_y else shape(y)[-1])`.
+                0 or memory(T, broadcast(shape(x)[:-2], shape(y)[:-2]), shape(x)[-1:] if
+                adj_x else shape(x)[-2:-1], shape(y)[-2:-1] if adj_y else
+                shape(y)[-1:])`, `0 < elements(x) * elements(y) < 2**63 or
+                extent(broadcast(shape(x)[:-2], shape(y)[:-2])) * extent(shape(x)[-1:]
+                if adj_x else shape(x)[-2:-1]) * extent(shape(y)[-2:-1] if adj_y else
+                shape(y)[-1:]) < 2**63`.
 
         Example:
             >>> turn = np.array([[0.0, -1.0], [1.0, 0.0]])
@@ -275,23 +281,37 @@ def _holds(x: object, y: object, adj_x: bool, adj_y: bool) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            0
-            < (_elements_of_x := elements_of(x)) * (_elements_of_y := elements_of(y))
-            <= 4194304
-            or sizes_of(x)[:-2] == sizes_of(y)[:-2]
-            or product_of(sizes_of(x)[:-2]) * product_of(sizes_of(y)[:-2]) <= 4194304
-            or (
-                min(product_of(sizes_of(x)[:-2]), product_of(sizes_of(y)[:-2]))
-                == product_of(broadcast_of(sizes_of(x)[:-2], sizes_of(y)[:-2]))
+            (
+                0
+                < (_elements_of_x := elements_of(x))
+                * (_elements_of_y := elements_of(y))
+                <= 4194304
+                or sizes_of(x)[:-2] == sizes_of(y)[:-2]
+                or product_of(sizes_of(x)[:-2]) * product_of(sizes_of(y)[:-2])
+                <= 4194304
+                or (
+                    min(product_of(sizes_of(x)[:-2]), product_of(sizes_of(y)[:-2]))
+                    == product_of(broadcast_of(sizes_of(x)[:-2], sizes_of(y)[:-2]))
+                )
+                or has_room(
+                    "int64", 2, broadcast_of(sizes_of(x)[:-2], sizes_of(y)[:-2])
+                )
             )
-            or has_room("int64", 2, broadcast_of(sizes_of(x)[:-2], sizes_of(y)[:-2]))
-        ) and (
-            _elements_of_x * _elements_of_y > 0
-            or has_room(
-                some_dtype_of(x, y),
-                broadcast_of(sizes_of(x)[:-2], sizes_of(y)[:-2]),
-                sizes_of(x)[-1] if adj_x else sizes_of(x)[-2],
-                sizes_of(y)[-2] if adj_y else sizes_of(y)[-1],
+            and (
+                _elements_of_x * _elements_of_y > 0
+                or has_room(
+                    some_dtype_of(x, y),
+                    broadcast_of(sizes_of(x)[:-2], sizes_of(y)[:-2]),
+                    sizes_of(x)[-1:] if adj_x else sizes_of(x)[-2:-1],
+                    sizes_of(y)[-2:-1] if adj_y else sizes_of(y)[-1:],
+                )
+            )
+            and (
+                0 < _elements_of_x * _elements_of_y < 9223372036854775808
+                or extent_of(broadcast_of(sizes_of(x)[:-2], sizes_of(y)[:-2]))
+                * extent_of(sizes_of(x)[-1:] if adj_x else sizes_of(x)[-2:-1])
+                * extent_of(sizes_of(y)[-2:-1] if adj_y else sizes_of(y)[-1:])
+                < 9223372036854775808
             )
         )
     except Exception:
@@ -357,8 +377,11 @@ def batch_mat_mul_v2(
             min(prod(shape(x)[:-2]), prod(shape(y)[:-2])) ==
             prod(broadcast(shape(x)[:-2], shape(y)[:-2])) or memory("int64", 2,
             broadcast(shape(x)[:-2], shape(y)[:-2]))`, `elements(x) * elements(y) > 0 or
-            memory(T, broadcast(shape(x)[:-2], shape(y)[:-2]), shape(x)[-1] if adj_x
-            else shape(x)[-2], shape(y)[-2] if adj_y else shape(y)[-1])`.
+            memory(T, broadcast(shape(x)[:-2], shape(y)[:-2]), shape(x)[-1:] if adj_x
+            else shape(x)[-2:-1], shape(y)[-2:-1] if adj_y else shape(y)[-1:])`, `0 <
+            elements(x) * elements(y) < 2**63 or extent(broadcast(shape(x)[:-2],
+            shape(y)[:-2])) * extent(shape(x)[-1:] if adj_x else shape(x)[-2:-1]) *
+            extent(shape(y)[-2:-1] if adj_y else shape(y)[-1:]) < 2**63`.
 
     Example:
         >>> turn = np.array([[0.0, -1.0], [1.0, 0.0]])

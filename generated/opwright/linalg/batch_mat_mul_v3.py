@@ -24,6 +24,7 @@ from opwright_runtime.gencode import (
     dtype_name,
     elements_of,
     execute,
+    extent_of,
     graphs,
     has_room,
     new,
@@ -112,7 +113,8 @@ class BatchMatMulV3(TensorOp[Tout]):
     OP_NAME = "BatchMatMulV3"
     REQUIRES = (
         '0 < elements(x) * elements(y) <= 2**22 or shape(x)[:-2] == shape(y)[:-2] or prod(shape(x)[:-2]) * prod(shape(y)[:-2]) <= 2**22 or min(prod(shape(x)[:-2]), prod(shape(y)[:-2])) == prod(broadcast(shape(x)[:-2], shape(y)[:-2])) or memory("int64", 2, broadcast(shape(x)[:-2], shape(y)[:-2]))',
-        "elements(x) * elements(y) > 0 or memory(Tout, broadcast(shape(x)[:-2], shape(y)[:-2]), shape(x)[-1] if adj_x else shape(x)[-2], shape(y)[-2] if adj_y else shape(y)[-1])",
+        "elements(x) * elements(y) > 0 or memory(Tout, broadcast(shape(x)[:-2], shape(y)[:-2]), shape(x)[-1:] if adj_x else shape(x)[-2:-1], shape(y)[-2:-1] if adj_y else shape(y)[-1:])",
+        "0 < elements(x) * elements(y) < 2**63 or extent(broadcast(shape(x)[:-2], shape(y)[:-2])) * extent(shape(x)[-1:] if adj_x else shape(x)[-2:-1]) * extent(shape(y)[-2:-1] if adj_y else shape(y)[-1:]) < 2**63",
     )
     SHAPES = {
         "x": "(*xs, m, k) if not adj_x else (*xs, k, m)",
@@ -236,8 +238,12 @@ class BatchMatMulV3(TensorOp[Tout]):
                 min(prod(shape(x)[:-2]), prod(shape(y)[:-2])) ==
                 prod(broadcast(shape(x)[:-2], shape(y)[:-2])) or memory("int64", 2,
                 broadcast(shape(x)[:-2], shape(y)[:-2]))`, `elements(x) * elements(y) >
-                0 or memory(Tout, broadcast(shape(x)[:-2], shape(y)[:-2]), shape(x)[-1]
-                if adj_x else shape(x)[-2], shape(y)[-2] if adj_y else shape(y)[-1])`.
+                0 or memory(Tout, broadcast(shape(x)[:-2], shape(y)[:-2]), shape(x)[-1:]
+                if adj_x else shape(x)[-2:-1], shape(y)[-2:-1] if adj_y else
+                shape(y)[-1:])`, `0 < elements(x) * elements(y) < 2**63 or
+                extent(broadcast(shape(x)[:-2], shape(y)[:-2])) * extent(shape(x)[-1:]
+                if adj_x else shape(x)[-2:-1]) * extent(shape(y)[-2:-1] if adj_y else
+                shape(y)[-1:]) < 2**63`.
 
         Example:
             >>> pixels = np.array([[200, 100]], np.uint8)
@@ -298,23 +304,37 @@ def _holds(x: object, y: object, Tout: object, adj_x: bool, adj_y: bool) -> bool
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            0
-            < (_elements_of_x := elements_of(x)) * (_elements_of_y := elements_of(y))
-            <= 4194304
-            or sizes_of(x)[:-2] == sizes_of(y)[:-2]
-            or product_of(sizes_of(x)[:-2]) * product_of(sizes_of(y)[:-2]) <= 4194304
-            or (
-                min(product_of(sizes_of(x)[:-2]), product_of(sizes_of(y)[:-2]))
-                == product_of(broadcast_of(sizes_of(x)[:-2], sizes_of(y)[:-2]))
+            (
+                0
+                < (_elements_of_x := elements_of(x))
+                * (_elements_of_y := elements_of(y))
+                <= 4194304
+                or sizes_of(x)[:-2] == sizes_of(y)[:-2]
+                or product_of(sizes_of(x)[:-2]) * product_of(sizes_of(y)[:-2])
+                <= 4194304
+                or (
+                    min(product_of(sizes_of(x)[:-2]), product_of(sizes_of(y)[:-2]))
+                    == product_of(broadcast_of(sizes_of(x)[:-2], sizes_of(y)[:-2]))
+                )
+                or has_room(
+                    "int64", 2, broadcast_of(sizes_of(x)[:-2], sizes_of(y)[:-2])
+                )
             )
-            or has_room("int64", 2, broadcast_of(sizes_of(x)[:-2], sizes_of(y)[:-2]))
-        ) and (
-            _elements_of_x * _elements_of_y > 0
-            or has_room(
-                dtype_name(Tout),
-                broadcast_of(sizes_of(x)[:-2], sizes_of(y)[:-2]),
-                sizes_of(x)[-1] if adj_x else sizes_of(x)[-2],
-                sizes_of(y)[-2] if adj_y else sizes_of(y)[-1],
+            and (
+                _elements_of_x * _elements_of_y > 0
+                or has_room(
+                    dtype_name(Tout),
+                    broadcast_of(sizes_of(x)[:-2], sizes_of(y)[:-2]),
+                    sizes_of(x)[-1:] if adj_x else sizes_of(x)[-2:-1],
+                    sizes_of(y)[-2:-1] if adj_y else sizes_of(y)[-1:],
+                )
+            )
+            and (
+                0 < _elements_of_x * _elements_of_y < 9223372036854775808
+                or extent_of(broadcast_of(sizes_of(x)[:-2], sizes_of(y)[:-2]))
+                * extent_of(sizes_of(x)[-1:] if adj_x else sizes_of(x)[-2:-1])
+                * extent_of(sizes_of(y)[-2:-1] if adj_y else sizes_of(y)[-1:])
+                < 9223372036854775808
             )
         )
     except Exception:
@@ -388,8 +408,11 @@ def batch_mat_mul_v3(
             min(prod(shape(x)[:-2]), prod(shape(y)[:-2])) ==
             prod(broadcast(shape(x)[:-2], shape(y)[:-2])) or memory("int64", 2,
             broadcast(shape(x)[:-2], shape(y)[:-2]))`, `elements(x) * elements(y) > 0 or
-            memory(Tout, broadcast(shape(x)[:-2], shape(y)[:-2]), shape(x)[-1] if adj_x
-            else shape(x)[-2], shape(y)[-2] if adj_y else shape(y)[-1])`.
+            memory(Tout, broadcast(shape(x)[:-2], shape(y)[:-2]), shape(x)[-1:] if adj_x
+            else shape(x)[-2:-1], shape(y)[-2:-1] if adj_y else shape(y)[-1:])`, `0 <
+            elements(x) * elements(y) < 2**63 or extent(broadcast(shape(x)[:-2],
+            shape(y)[:-2])) * extent(shape(x)[-1:] if adj_x else shape(x)[-2:-1]) *
+            extent(shape(y)[-2:-1] if adj_y else shape(y)[-1:]) < 2**63`.
 
     Example:
         >>> pixels = np.array([[200, 100]], np.uint8)

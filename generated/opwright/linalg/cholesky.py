@@ -15,9 +15,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    product_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -81,6 +84,7 @@ class Cholesky(TensorOp[T]):
     """
 
     OP_NAME = "Cholesky"
+    REQUIRES = ("elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30",)
     SHAPES = {
         "input": "(*batch, n, n)",
         "output": "(*batch, n, n)",
@@ -129,7 +133,8 @@ class Cholesky(TensorOp[T]):
             output: `T`, `*batch n n`. Their factors L, with zeros above the diagonal.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
 
         Example:
             >>> covariance = np.array([[4.0, 2.0], [2.0, 5.0]])
@@ -145,12 +150,20 @@ class Cholesky(TensorOp[T]):
         op: Cholesky[U] = new(Cholesky)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(input):
                 op.output = execute(context[CURRENT], "Cholesky", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input,), {}, fast_path_error)
+
+
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(input) > 0 or product_of(sizes_of(input)[:-2]) <= 1073741824
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -188,7 +201,8 @@ def cholesky(
         output: `T`, `*batch n n`. Their factors L, with zeros above the diagonal.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
 
     Example:
         >>> covariance = np.array([[4.0, 2.0], [2.0, 5.0]])
@@ -204,7 +218,7 @@ def cholesky(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(input):
             _result = execute(context[CURRENT], "Cholesky", name, input)
             return _result
     except Exception as error:

@@ -13,9 +13,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    product_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -72,6 +75,7 @@ class CholeskyGrad(TensorOp[T]):
     """
 
     OP_NAME = "CholeskyGrad"
+    REQUIRES = ("elements(l) > 0 or prod(shape(l)[:-2]) <= 2**30",)
     SHAPES = {
         "l": "(*batch, n, n)",
         "grad": "(*batch, n, n)",
@@ -122,7 +126,8 @@ class CholeskyGrad(TensorOp[T]):
                 symmetric.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(l) > 0 or prod(shape(l)[:-2]) <= 2**30`.
 
         Example:
             >>> lower = opwright.linalg.cholesky([[4.0]])
@@ -134,12 +139,20 @@ class CholeskyGrad(TensorOp[T]):
         op: CholeskyGrad[U] = new(CholeskyGrad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(l):
                 op.output = execute(context[CURRENT], "CholeskyGrad", None, l, grad)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (l, grad), {}, fast_path_error)
+
+
+def _holds(l: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(l) > 0 or product_of(sizes_of(l)[:-2]) <= 1073741824
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -178,7 +191,8 @@ def cholesky_grad(
             symmetric.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(l) > 0 or prod(shape(l)[:-2]) <= 2**30`.
 
     Example:
         >>> lower = opwright.linalg.cholesky([[4.0]])
@@ -190,7 +204,7 @@ def cholesky_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(l):
             _result = execute(context[CURRENT], "CholeskyGrad", name, l, grad)
             return _result
     except Exception as error:

@@ -18,9 +18,12 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    product_of,
+    sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -93,6 +96,7 @@ class Eig(Op, Generic[Tout]):
     """
 
     OP_NAME = "Eig"
+    REQUIRES = ("elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30",)
     SHAPES = {
         "input": "(*batch, n, n)",
         "e": "(*batch, n)",
@@ -176,7 +180,8 @@ class Eig(Op, Generic[Tout]):
                 order of `e`.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
 
         Example:
             >>> e, v = eig([[0.0, -1.0], [1.0, 0.0]], tf.complex64)  # a quarter turn
@@ -189,7 +194,7 @@ class Eig(Op, Generic[Tout]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(input):
                 op.e, op.v = execute(
                     context[CURRENT],
                     "Eig",
@@ -213,6 +218,14 @@ class Eig(Op, Generic[Tout]):
 
 DEFAULTS = Eig.Options()
 MERGE = Eig.Options.merge
+
+
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(input) > 0 or product_of(sizes_of(input)[:-2]) <= 1073741824
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -259,7 +272,8 @@ def eig(
             order of `e`.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
 
     Example:
         >>> e, v = eig([[0.0, -1.0], [1.0, 0.0]], tf.complex64)  # a quarter turn
@@ -271,7 +285,7 @@ def eig(
     fast_path_error = None
     _result: EigOutputs[Uout]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(input):
             _result = EigOutputs._make(
                 execute(
                     context[CURRENT],

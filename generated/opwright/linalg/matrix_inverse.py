@@ -16,9 +16,12 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    product_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -78,6 +81,7 @@ class MatrixInverse(TensorOp[T]):
     """
 
     OP_NAME = "MatrixInverse"
+    REQUIRES = ("elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30",)
     SHAPES = {
         "input": "(*batch, n, n)",
         "output": "(*batch, n, n)",
@@ -145,7 +149,8 @@ class MatrixInverse(TensorOp[T]):
             output: `T`, `*batch n n`. Their inverses.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
 
         Example:
             >>> matrix_inverse([[2.0, 1.0], [0.0, 4.0]]).numpy()
@@ -161,7 +166,7 @@ class MatrixInverse(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(input):
                 op.output = execute(
                     context[CURRENT],
                     "MatrixInverse",
@@ -178,6 +183,14 @@ class MatrixInverse(TensorOp[T]):
 
 DEFAULTS = MatrixInverse.Options()
 MERGE = MatrixInverse.Options.merge
+
+
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(input) > 0 or product_of(sizes_of(input)[:-2]) <= 1073741824
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -215,7 +228,8 @@ def matrix_inverse(
         output: `T`, `*batch n n`. Their inverses.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
 
     Example:
         >>> matrix_inverse([[2.0, 1.0], [0.0, 4.0]]).numpy()
@@ -230,7 +244,7 @@ def matrix_inverse(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(input):
             _result = execute(
                 context[CURRENT],
                 "MatrixInverse",

@@ -13,9 +13,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    product_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -62,6 +65,7 @@ class MatrixLogarithm(TensorOp[T]):
     """
 
     OP_NAME = "MatrixLogarithm"
+    REQUIRES = ("elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30",)
     SHAPES = {
         "input": "(*batch, n, n)",
         "output": "(*batch, n, n)",
@@ -103,7 +107,8 @@ class MatrixLogarithm(TensorOp[T]):
             output: `T`, `*batch n n`. Their logarithms.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
 
         Example:
             >>> turn = np.array([[0, -1], [1, 0]], np.complex64)  # by 90 degrees
@@ -116,12 +121,20 @@ class MatrixLogarithm(TensorOp[T]):
         op: MatrixLogarithm[U] = new(MatrixLogarithm)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(input):
                 op.output = execute(context[CURRENT], "MatrixLogarithm", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input,), {}, fast_path_error)
+
+
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(input) > 0 or product_of(sizes_of(input)[:-2]) <= 1073741824
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -153,7 +166,8 @@ def matrix_logarithm(
         output: `T`, `*batch n n`. Their logarithms.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
 
     Example:
         >>> turn = np.array([[0, -1], [1, 0]], np.complex64)  # by 90 degrees
@@ -166,7 +180,7 @@ def matrix_logarithm(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(input):
             _result = execute(context[CURRENT], "MatrixLogarithm", name, input)
             return _result
     except Exception as error:

@@ -16,9 +16,12 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    product_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -81,6 +84,7 @@ class MatrixSolve(TensorOp[T]):
     """
 
     OP_NAME = "MatrixSolve"
+    REQUIRES = ("elements(matrix) > 0 or prod(shape(matrix)[:-2]) <= 2**30",)
     SHAPES = {
         "matrix": "(*batch, n, n)",
         "rhs": "(*batch, n, r)",
@@ -157,7 +161,8 @@ class MatrixSolve(TensorOp[T]):
             output: `T`, `*batch n r`. The solutions, each of them a column.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(matrix) > 0 or prod(shape(matrix)[:-2]) <= 2**30`.
 
         Example:
             >>> a = [[2.0, 1.0], [1.0, 3.0]]
@@ -171,7 +176,7 @@ class MatrixSolve(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(matrix):
                 op.output = execute(
                     context[CURRENT],
                     "MatrixSolve",
@@ -191,6 +196,16 @@ class MatrixSolve(TensorOp[T]):
 
 DEFAULTS = MatrixSolve.Options()
 MERGE = MatrixSolve.Options.merge
+
+
+def _holds(matrix: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(matrix) > 0 or product_of(sizes_of(matrix)[:-2]) <= 1073741824
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -233,7 +248,8 @@ def matrix_solve(
         output: `T`, `*batch n r`. The solutions, each of them a column.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(matrix) > 0 or prod(shape(matrix)[:-2]) <= 2**30`.
 
     Example:
         >>> a = [[2.0, 1.0], [1.0, 3.0]]
@@ -246,7 +262,7 @@ def matrix_solve(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(matrix):
             _result = execute(
                 context[CURRENT],
                 "MatrixSolve",

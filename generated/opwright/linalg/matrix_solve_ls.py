@@ -16,9 +16,12 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    product_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -87,6 +90,7 @@ class MatrixSolveLs(TensorOp[T]):
     """
 
     OP_NAME = "MatrixSolveLs"
+    REQUIRES = ("elements(matrix) > 0 or prod(shape(matrix)[:-2]) <= 2**30",)
     SHAPES = {
         "matrix": "(*batch, m, n)",
         "rhs": "(*batch, m, r)",
@@ -173,7 +177,8 @@ class MatrixSolveLs(TensorOp[T]):
             output: `T`, `*batch n r`. The solutions, each of them a column.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(matrix) > 0 or prod(shape(matrix)[:-2]) <= 2**30`.
 
         Example:
             >>> days = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
@@ -188,7 +193,7 @@ class MatrixSolveLs(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(matrix):
                 op.output = execute(
                     context[CURRENT],
                     "MatrixSolveLs",
@@ -209,6 +214,16 @@ class MatrixSolveLs(TensorOp[T]):
 
 DEFAULTS = MatrixSolveLs.Options()
 MERGE = MatrixSolveLs.Options.merge
+
+
+def _holds(matrix: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(matrix) > 0 or product_of(sizes_of(matrix)[:-2]) <= 1073741824
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -258,7 +273,8 @@ def matrix_solve_ls(
         output: `T`, `*batch n r`. The solutions, each of them a column.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(matrix) > 0 or prod(shape(matrix)[:-2]) <= 2**30`.
 
     Example:
         >>> days = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
@@ -272,7 +288,7 @@ def matrix_solve_ls(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(matrix):
             _result = execute(
                 context[CURRENT],
                 "MatrixSolveLs",

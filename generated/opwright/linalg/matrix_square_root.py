@@ -13,9 +13,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    product_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -75,6 +78,7 @@ class MatrixSquareRoot(TensorOp[T]):
     """
 
     OP_NAME = "MatrixSquareRoot"
+    REQUIRES = ("elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30",)
     SHAPES = {
         "input": "(*batch, n, n)",
         "output": "(*batch, n, n)",
@@ -118,7 +122,8 @@ class MatrixSquareRoot(TensorOp[T]):
             output: `T`, `*batch n n`. Their roots.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
 
         Example:
             >>> root = matrix_square_root([[5.0, 4.0], [4.0, 5.0]]).numpy()
@@ -134,12 +139,20 @@ class MatrixSquareRoot(TensorOp[T]):
         op: MatrixSquareRoot[U] = new(MatrixSquareRoot)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(input):
                 op.output = execute(context[CURRENT], "MatrixSquareRoot", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input,), {}, fast_path_error)
+
+
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(input) > 0 or product_of(sizes_of(input)[:-2]) <= 1073741824
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -173,7 +186,8 @@ def matrix_square_root(
         output: `T`, `*batch n n`. Their roots.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
 
     Example:
         >>> root = matrix_square_root([[5.0, 4.0], [4.0, 5.0]]).numpy()
@@ -189,7 +203,7 @@ def matrix_square_root(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(input):
             _result = execute(context[CURRENT], "MatrixSquareRoot", name, input)
             return _result
     except Exception as error:

@@ -15,12 +15,18 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     as_bool,
+    broadcast_of,
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     graphs,
+    has_room,
     new,
+    product_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -81,6 +87,10 @@ class MatrixTriangularSolve(TensorOp[T]):
     """
 
     OP_NAME = "MatrixTriangularSolve"
+    REQUIRES = (
+        '0 < elements(matrix) * elements(rhs) <= 2**22 or shape(matrix)[:-2] == shape(rhs)[:-2] or prod(shape(matrix)[:-2]) * prod(shape(rhs)[:-2]) <= 2**22 or min(prod(shape(matrix)[:-2]), prod(shape(rhs)[:-2])) == prod(broadcast(shape(matrix)[:-2], shape(rhs)[:-2])) or memory("int64", 2, broadcast(shape(matrix)[:-2], shape(rhs)[:-2]))',
+        "0 < elements(matrix) * elements(rhs) < 2**63 or extent(broadcast(shape(matrix)[:-2], shape(rhs)[:-2])) * extent(shape(rhs)[-2:]) < 2**63",
+    )
     SHAPES = {
         "matrix": "(*xs, n, n)",
         "rhs": "(*ys, n, r)",
@@ -167,7 +177,15 @@ class MatrixTriangularSolve(TensorOp[T]):
             output: `T`, `broadcast(xs, ys) n r`. The solutions, each of them a column.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `0 < elements(matrix) *
+                elements(rhs) <= 2**22 or shape(matrix)[:-2] == shape(rhs)[:-2] or
+                prod(shape(matrix)[:-2]) * prod(shape(rhs)[:-2]) <= 2**22 or
+                min(prod(shape(matrix)[:-2]), prod(shape(rhs)[:-2])) ==
+                prod(broadcast(shape(matrix)[:-2], shape(rhs)[:-2])) or memory("int64",
+                2, broadcast(shape(matrix)[:-2], shape(rhs)[:-2]))`, `0 <
+                elements(matrix) * elements(rhs) < 2**63 or
+                extent(broadcast(shape(matrix)[:-2], shape(rhs)[:-2])) *
+                extent(shape(rhs)[-2:]) < 2**63`.
 
         Example:
             >>> lower = opwright.linalg.cholesky([[4.0, 2.0], [2.0, 5.0]])
@@ -182,7 +200,7 @@ class MatrixTriangularSolve(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(matrix, rhs):
                 op.output = execute(
                     context[CURRENT],
                     "MatrixTriangularSolve",
@@ -207,6 +225,34 @@ class MatrixTriangularSolve(TensorOp[T]):
 
 DEFAULTS = MatrixTriangularSolve.Options()
 MERGE = MatrixTriangularSolve.Options.merge
+
+
+def _holds(matrix: object, rhs: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            0
+            < (_elements_of_matrix := elements_of(matrix))
+            * (_elements_of_rhs := elements_of(rhs))
+            <= 4194304
+            or sizes_of(matrix)[:-2] == sizes_of(rhs)[:-2]
+            or product_of(sizes_of(matrix)[:-2]) * product_of(sizes_of(rhs)[:-2])
+            <= 4194304
+            or (
+                min(product_of(sizes_of(matrix)[:-2]), product_of(sizes_of(rhs)[:-2]))
+                == product_of(broadcast_of(sizes_of(matrix)[:-2], sizes_of(rhs)[:-2]))
+            )
+            or has_room(
+                "int64", 2, broadcast_of(sizes_of(matrix)[:-2], sizes_of(rhs)[:-2])
+            )
+        ) and (
+            0 < _elements_of_matrix * _elements_of_rhs < 9223372036854775808
+            or extent_of(broadcast_of(sizes_of(matrix)[:-2], sizes_of(rhs)[:-2]))
+            * extent_of(sizes_of(rhs)[-2:])
+            < 9223372036854775808
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -253,7 +299,14 @@ def matrix_triangular_solve(
         output: `T`, `broadcast(xs, ys) n r`. The solutions, each of them a column.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `0 < elements(matrix) *
+            elements(rhs) <= 2**22 or shape(matrix)[:-2] == shape(rhs)[:-2] or
+            prod(shape(matrix)[:-2]) * prod(shape(rhs)[:-2]) <= 2**22 or
+            min(prod(shape(matrix)[:-2]), prod(shape(rhs)[:-2])) ==
+            prod(broadcast(shape(matrix)[:-2], shape(rhs)[:-2])) or memory("int64", 2,
+            broadcast(shape(matrix)[:-2], shape(rhs)[:-2]))`, `0 < elements(matrix) *
+            elements(rhs) < 2**63 or extent(broadcast(shape(matrix)[:-2],
+            shape(rhs)[:-2])) * extent(shape(rhs)[-2:]) < 2**63`.
 
     Example:
         >>> lower = opwright.linalg.cholesky([[4.0, 2.0], [2.0, 5.0]])
@@ -267,7 +320,7 @@ def matrix_triangular_solve(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(matrix, rhs):
             _result = execute(
                 context[CURRENT],
                 "MatrixTriangularSolve",

@@ -16,9 +16,12 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    product_of,
+    sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -93,6 +96,7 @@ class SelfAdjointEigV2(Op, Generic[T]):
     """
 
     OP_NAME = "SelfAdjointEigV2"
+    REQUIRES = ("elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30",)
     SHAPES = {
         "input": "(*batch, n, n)",
         "e": "(*batch, n)",
@@ -171,7 +175,8 @@ class SelfAdjointEigV2(Op, Generic[T]):
                 columns in the order of `e`.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
 
         Example:
             >>> lower = [[2.0, 0.0], [1.0, 2.0]]  # stands for [[2, 1], [1, 2]]
@@ -188,7 +193,7 @@ class SelfAdjointEigV2(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(input):
                 op.e, op.v = execute(
                     context[CURRENT],
                     "SelfAdjointEigV2",
@@ -207,6 +212,14 @@ class SelfAdjointEigV2(Op, Generic[T]):
 
 DEFAULTS = SelfAdjointEigV2.Options()
 MERGE = SelfAdjointEigV2.Options.merge
+
+
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(input) > 0 or product_of(sizes_of(input)[:-2]) <= 1073741824
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -253,7 +266,8 @@ def self_adjoint_eig_v2(
             in the order of `e`.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
 
     Example:
         >>> lower = [[2.0, 0.0], [1.0, 2.0]]  # stands for [[2, 1], [1, 2]]
@@ -269,7 +283,7 @@ def self_adjoint_eig_v2(
     fast_path_error = None
     _result: SelfAdjointEigV2Outputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(input):
             _result = SelfAdjointEigV2Outputs._make(
                 execute(
                     context[CURRENT],

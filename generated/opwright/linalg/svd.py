@@ -16,9 +16,12 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    product_of,
+    sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -100,6 +103,7 @@ class Svd(Op, Generic[T]):
     """
 
     OP_NAME = "Svd"
+    REQUIRES = ("elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30",)
     SHAPES = {
         "input": "(*batch, m, n)",
         "s": "(*batch, min(m, n))",
@@ -193,7 +197,8 @@ class Svd(Op, Generic[T]):
                 min(m, n)`. Right singular vectors, as columns.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
 
         Example:
             >>> s, u, v = svd([[0.0, 2.0], [3.0, 0.0], [0.0, 0.0]])
@@ -210,7 +215,7 @@ class Svd(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(input):
                 op.s, op.u, op.v = execute(
                     context[CURRENT],
                     "Svd",
@@ -234,6 +239,14 @@ class Svd(Op, Generic[T]):
 
 DEFAULTS = Svd.Options()
 MERGE = Svd.Options.merge
+
+
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(input) > 0 or product_of(sizes_of(input)[:-2]) <= 1073741824
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -286,7 +299,8 @@ def svd(
             min(m, n)`. Right singular vectors, as columns.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
 
     Example:
         >>> s, u, v = svd([[0.0, 2.0], [3.0, 0.0], [0.0, 0.0]])
@@ -302,7 +316,7 @@ def svd(
     fast_path_error = None
     _result: SvdOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(input):
             _result = SvdOutputs._make(
                 execute(
                     context[CURRENT],

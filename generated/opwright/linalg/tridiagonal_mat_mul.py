@@ -13,9 +13,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    product_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -79,6 +82,7 @@ class TridiagonalMatMul(TensorOp[T]):
     """
 
     OP_NAME = "TridiagonalMatMul"
+    REQUIRES = ("elements(maindiag) > 0 or prod(shape(maindiag)[:-2]) <= 2**30",)
     SHAPES = {
         "superdiag": "(*batch, 1, n)",
         "maindiag": "(*batch, 1, n)",
@@ -138,7 +142,8 @@ class TridiagonalMatMul(TensorOp[T]):
             output: `T`, `*batch n r`. The products.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(maindiag) > 0
+                or prod(shape(maindiag)[:-2]) <= 2**30`.
 
         Example:
             >>> above, on, below = [[1.0, 1.0, 0.0]], [[-2.0] * 3], [[0.0, 1.0, 1.0]]
@@ -153,7 +158,7 @@ class TridiagonalMatMul(TensorOp[T]):
         op: TridiagonalMatMul[U] = new(TridiagonalMatMul)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(maindiag):
                 op.output = execute(
                     context[CURRENT],
                     "TridiagonalMatMul",
@@ -169,6 +174,17 @@ class TridiagonalMatMul(TensorOp[T]):
         return op._build(
             scope, (superdiag, maindiag, subdiag, rhs), {}, fast_path_error
         )
+
+
+def _holds(maindiag: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(maindiag) > 0
+            or product_of(sizes_of(maindiag)[:-2]) <= 1073741824
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -214,7 +230,8 @@ def tridiagonal_mat_mul(
         output: `T`, `*batch n r`. The products.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(maindiag) > 0 or
+            prod(shape(maindiag)[:-2]) <= 2**30`.
 
     Example:
         >>> above, on, below = [[1.0, 1.0, 0.0]], [[-2.0] * 3], [[0.0, 1.0, 1.0]]
@@ -229,7 +246,7 @@ def tridiagonal_mat_mul(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(maindiag):
             _result = execute(
                 context[CURRENT],
                 "TridiagonalMatMul",

@@ -16,9 +16,12 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
+    product_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -88,6 +91,7 @@ class TridiagonalSolve(TensorOp[T]):
     """
 
     OP_NAME = "TridiagonalSolve"
+    REQUIRES = ("elements(diagonals) > 0 or prod(shape(diagonals)[:-2]) <= 2**30",)
     SHAPES = {
         "diagonals": "(*batch, 3, n)",
         "rhs": "(*batch, n, r)",
@@ -180,7 +184,8 @@ class TridiagonalSolve(TensorOp[T]):
             output: `T`, `*batch n r`. The solutions, each of them a column.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(diagonals) > 0
+                or prod(shape(diagonals)[:-2]) <= 2**30`.
 
         Example:
             >>> diagonals = [[1.0, 1.0, 0.0], [2.0, 2.0, 2.0], [0.0, 1.0, 1.0]]
@@ -195,7 +200,7 @@ class TridiagonalSolve(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(diagonals):
                 op.output = execute(
                     context[CURRENT],
                     "TridiagonalSolve",
@@ -223,6 +228,17 @@ class TridiagonalSolve(TensorOp[T]):
 
 DEFAULTS = TridiagonalSolve.Options()
 MERGE = TridiagonalSolve.Options.merge
+
+
+def _holds(diagonals: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(diagonals) > 0
+            or product_of(sizes_of(diagonals)[:-2]) <= 1073741824
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -274,7 +290,8 @@ def tridiagonal_solve(
         output: `T`, `*batch n r`. The solutions, each of them a column.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(diagonals) > 0 or
+            prod(shape(diagonals)[:-2]) <= 2**30`.
 
     Example:
         >>> diagonals = [[1.0, 1.0, 0.0], [2.0, 2.0, 2.0], [0.0, 1.0, 1.0]]
@@ -288,7 +305,7 @@ def tridiagonal_solve(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(diagonals):
             _result = execute(
                 context[CURRENT],
                 "TridiagonalSolve",
