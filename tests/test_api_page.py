@@ -1,4 +1,4 @@
-"""docs/reference/api.rst writes some signatures by hand; they are the real ones."""
+"""Pages in docs/reference write some signatures by hand; they are the real ones."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ from opwright_runtime import api
 from support import pages
 from support.places import ROOT
 
-PAGE = (ROOT / "docs/reference/api.rst").read_text("utf-8")
-SIGNATURES = re.findall(
-    r"^\.\. py:function:: (\w+)\.(\w+)\((.*)\)$", PAGE, re.MULTILINE
-)
+SIGNATURES = [
+    signature
+    for page in ("api", "embedding_api")
+    for signature in re.findall(
+        r"^\.\. py:function:: (\w+)\.(\w+)\((.*)\)$",
+        (ROOT / f"docs/reference/{page}.rst").read_text("utf-8"),
+        re.MULTILINE,
+    )
+]
 
 
 @pytest.mark.parametrize(("module", "name", "shown"), SIGNATURES)

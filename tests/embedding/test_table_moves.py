@@ -51,6 +51,14 @@ def test_load_tables_of_other_embedding_trains_on_as_it(
     assert done.stdout.endswith("done\n")
 
 
+@WITH_V2
+@SECOND
+def test_restore_of_tensorflow_loses_what_the_page_says() -> None:
+    done = run_program("embedding.support.restored_tables", timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    assert done.stdout.endswith("done\n")
+
+
 # ---- Arrays into one embedding.
 
 

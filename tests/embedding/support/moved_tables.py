@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ Values = dict[str, dict[str, Array]]
 
 BATCH, STEPS = 16, 3  # The batch of all cores.
 #: Their widths are padded in a TPUEmbeddingV2, which also stacks the first two.
-SHAPES = {"films": (40, 5), "people": (13, 5), "shops/old": (21, 9)}
+SHAPES = {"films": (40, 5), "people": (13, 5), "places": (21, 20), "shops/old": (9, 9)}
 TARGETS = {
     "v1": ("v1", "v2 1", "v2 2", "serving", "serving without optimizer"),
     "v2 1": ("v2 1", "v2 2", "v2 4", "v1", "serving", "serving without optimizer"),
@@ -48,7 +49,7 @@ def start(name: str) -> Array:
     return np.random.default_rng(seed).normal(size=SHAPES[name]).astype(np.float32)
 
 
-def features(batch: int | None) -> dict[str, Any]:
+def features(batch: int | None, names: Iterable[str] = SHAPES) -> dict[str, Any]:
     """A feature for each table, whose rows of TPUEmbedding begin as `start` says."""
     return {
         name: embedding.FeatureConfig(
@@ -62,15 +63,22 @@ def features(batch: int | None) -> dict[str, Any]:
             ),
             output_shape=[batch] if batch else None,
         )
-        for name in SHAPES
+        for name in names
     }
 
 
 class Training:
     """Steps whose number settles their ids and gradients."""
 
-    def __init__(self, kind: str, optimizer: str) -> None:
+    def __init__(
+        self,
+        kind: str,
+        optimizer: str,
+        names: Iterable[str] = SHAPES,
+        build: bool = True,
+    ) -> None:
         feature, _, cores = kind.partition(" ")
+        self.names = tuple(names)
         self.cores = int(cores or 1)
         self.strategy = tpu.software_strategy(
             cores=self.cores, embedding_feature=feature, sparse_cores_per_chip=2
@@ -79,9 +87,10 @@ class Training:
         of_class = of_class or embedding.TPUEmbeddingV2
         with self.strategy.scope():
             self.embedding = of_class(
-                features(BATCH // self.cores), optimizer_named(optimizer)
+                features(BATCH // self.cores, names), optimizer_named(optimizer)
             )
-        self.embedding.build()
+        if build:
+            self.embedding.build()
 
     def _step(self, ids: Any, gradients: Any) -> None:
         if isinstance(self.embedding, embedding.TPUEmbedding):
@@ -100,7 +109,8 @@ class Training:
         for number in range(first, first + count):
             rng = np.random.default_rng(100 + number)
             drawn: list[Any] = [{}, {}]
-            for name, (rows, width) in SHAPES.items():
+            for name in self.names:
+                rows, width = SHAPES[name]
                 drawn[0][name] = rng.integers(0, rows, BATCH)
                 values = rng.normal(size=(BATCH, width)).astype(np.float32)
                 drawn[1][name] = values
@@ -117,7 +127,7 @@ class Training:
         )
 
     def values(self) -> Values:
-        found = {name: tpu.table(name) for name in SHAPES}
+        found = {name: tpu.table(name) for name in self.names}
         return {
             name: {"rows": table.rows.numpy()}
             | {slot: value.numpy() for slot, value in table.slots.items()}
