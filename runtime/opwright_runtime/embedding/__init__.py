@@ -43,6 +43,13 @@ from opwright_runtime.embedding.steps import (
 from opwright_runtime.embedding.strategy import software_strategy as software_strategy
 from opwright_runtime.embedding.table_loading import load_tables as load_tables
 from opwright_runtime.embedding.table_values import TableValues as TableValues
+from opwright_runtime.embedding.torchrec_tables import TorchrecState as TorchrecState
+from opwright_runtime.embedding.torchrec_tables import (
+    tables_from_torchrec as tables_from_torchrec,
+)
+from opwright_runtime.embedding.torchrec_tables import (
+    tables_to_torchrec as tables_to_torchrec,
+)
 
 if not TYPE_CHECKING:
     __all__ = [
@@ -54,6 +61,7 @@ if not TYPE_CHECKING:
         "LiveTable",
         "TPUEmbeddingConfiguration",
         "TableValues",
+        "TorchrecState",
         "drop_embedding_batches",
         "embedding_bytes_sent",
         "embedding_lookup",
@@ -65,5 +73,7 @@ if not TYPE_CHECKING:
         "sparsecore_limits",
         "table",
         "tables_from_checkpoint",
+        "tables_from_torchrec",
+        "tables_to_torchrec",
         *optimizers.__all__,
     ]
