@@ -31,6 +31,8 @@ _INTEGERS = 2
 _PLACES = (0, 1, -1)
 # The most numbers of an input that are drawn.
 _LARGEST = 1 << 27
+# What to do about a difference that has no known cause.
+REPORT = "Report this with the model"
 # The tolerance for numbers of 16 bits.
 _NARROW = 2e-2
 
@@ -173,7 +175,7 @@ def compare(
     calls: Sequence[Values],
     tolerance: float,
     what: str,
-    remedy: str = "Report this with the model",
+    remedy: str = REPORT,
 ) -> Comparison:
     """Runs two models on the same inputs, one call after the other.
 

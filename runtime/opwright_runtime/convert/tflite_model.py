@@ -42,7 +42,7 @@ Quantize: TypeAlias = Literal["dynamic", "float16"]
 # The largest differences, by what is quantized.
 TOLERANCES: dict[str | None, float] = {None: 2e-6, "dynamic": 5e-2, "float16": 5e-3}
 _REMEDIES = {
-    None: "Report this with the model",
+    None: numbers.REPORT,
     "dynamic": "Weights of 8 bits are too coarse: quantize to float16, or not at all",
     "float16": "Weights of 16 bits are too coarse: do not quantize",
 }
