@@ -119,10 +119,8 @@ def test_to_tflite_stores_weights_once(tmp_path: Path) -> None:
         assert report.result_bytes < 1.1 * 4 * params.shape[0] + 10_000
 
 
-@pytest.mark.parametrize(("quantize", "most"), [("dynamic", 0.5), ("float16", 0.7)])
-def test_to_tflite_quantized_weights_are_smaller(
-    quantize: Any, most: float, tmp_path: Path
-) -> None:
+def wide_layer() -> Any:
+    """A layer whose weights are large enough for the converter to quantize them."""
     params = tf.random.stateless_normal([4 * 64 * (32 + 64 + 2)], [1, 2], stddev=0.1)
 
     @tf.function(
@@ -134,9 +132,33 @@ def test_to_tflite_quantized_weights_are_smaller(
             input=x, input_h=zeros, input_c=zeros, params=params
         )[0]
 
-    full = to_tflite(serve, tmp_path / "full.tflite")
-    small = to_tflite(serve, tmp_path / "small.tflite", quantize=quantize)
+    return serve
+
+
+@pytest.mark.parametrize(("quantize", "most"), [("dynamic", 0.5), ("float16", 0.7)])
+def test_to_tflite_quantized_weights_are_smaller(
+    quantize: Any, most: float, tmp_path: Path
+) -> None:
+    layer = wide_layer()
+    full = to_tflite(layer, tmp_path / "full.tflite")
+    small = to_tflite(layer, tmp_path / "small.tflite", quantize=quantize)
     assert small.result_bytes < most * full.result_bytes
+
+
+@pytest.mark.parametrize(
+    ("quantize", "remedy"),
+    [
+        ("dynamic", "8 bits are too coarse: quantize to float16, or not at all"),
+        ("float16", "16 bits are too coarse: do not quantize"),
+    ],
+)
+def test_to_tflite_too_coarse_weights_name_the_finer_ones(
+    quantize: Any, remedy: str, tmp_path: Path
+) -> None:
+    target = tmp_path / "model.tflite"
+    with pytest.raises(ConvertError, match=remedy):
+        to_tflite(wide_layer(), target, quantize=quantize, tolerance=1e-6)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_to_tflite_int8_is_refused_by_name(tmp_path: Path) -> None:
