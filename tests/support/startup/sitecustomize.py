@@ -1,10 +1,10 @@
 """Python imports this when it starts, in every process of the tests.
 
-TensorFlow imports jax, and Keras matplotlib, wherever they are installed: a quarter of
-the seconds that TensorFlow takes. Here they are not found while it is being imported,
-as where they are not installed. A later import finds them.
+TensorFlow imports jax, and Keras matplotlib, wherever they are installed, and takes
+longer. Here they are not found while it is being imported, as where they are not
+installed. A later import finds them.
 
-Python's garbage collector takes another fifth, because it goes through the growing
+Python's garbage collector makes the import slower, because it goes through the growing
 number of objects again and again. Here it runs for every 100,000 new ones.
 """
 
