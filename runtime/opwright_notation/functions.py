@@ -140,12 +140,12 @@ def _window(
     return -(-(size - span + 1) // stride)
 
 
-# The functions that return a row of sizes.
-
-
 def extent(row: tuple[int, ...]) -> int:
     """The product of the sizes that are not 0, which TensorFlow also has to hold."""
     return math.prod([size for size in row if size])
+
+
+# The functions that return a row of sizes.
 
 
 def _broadcast(*rows: tuple[Size, ...]) -> Sizes:
