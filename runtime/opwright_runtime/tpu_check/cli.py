@@ -293,8 +293,6 @@ def _path(target: str) -> Path | None:
         if file.endswith(".py") and not Path(file).exists():
             raise TpuCheckError(f"{file}: no such file")
         return None
-    if not path.exists():
-        raise TpuCheckError(f"{target}: no such file or folder")
     is_keras = path.is_file() and path.suffix == ".keras"
     if not is_keras and not [*path.glob("saved_model.pb*")]:
         raise no_saved_model(path)
