@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from opwright_runtime import native
 from opwright_runtime._internals import TPUEmbeddingConfiguration
-from opwright_runtime.embedding.optimizers import optimizer_field, retrieve_table
+from opwright_runtime.embedding.optimizers import optimizer_traits, retrieve_table
 from opwright_runtime.embedding.stacked_tables import (
     PARAMETERS,
     TPUEmbeddingV2,
@@ -88,10 +88,9 @@ def _need_name(name: str, names: list[str]) -> None:
 
 def _slots(parameters: Any) -> list[str]:
     """The names of an optimizer's slots, in the order of the retrieve op's outputs."""
-    field = optimizer_field(parameters)
-    traits = {one["field"]: one for one in native.embedding_optimizers()}
-    if field != "user_defined_program":
-        return traits[field]["slots"]
+    traits = optimizer_traits(parameters)
+    if traits["field"] != "user_defined_program":
+        return traits["slots"]
     program = parameters.user_defined_program.program
     state = program.host_program_shape.result.tuple_shapes
     return [f"Slot_{i}" for i in range(len(state) - 1)]

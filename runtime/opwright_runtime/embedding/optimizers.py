@@ -109,11 +109,13 @@ _PROGRAM = "opwright."
 """The prefix of the names of user-defined programs that stand for optimizers."""
 
 
-def optimizer_field(parameters: Untyped) -> str:
-    """The name in the optimizer registry of the optimizer in OptimizationParameters."""
+def optimizer_traits(parameters: Untyped) -> native.OptimizerTraits:
+    """The optimizer in OptimizationParameters, as the optimizer registry has it."""
     field: str = parameters.WhichOneof("parameters")
     program: str = parameters.user_defined_program.program.name
-    return program.removeprefix(_PROGRAM) if program.startswith(_PROGRAM) else field
+    if program.startswith(_PROGRAM):
+        field = program.removeprefix(_PROGRAM)
+    return next(x for x in native.embedding_optimizers() if x["field"] == field)
 
 
 class EmbeddingOptimizer(embedding_optimizer):  # type: ignore[misc]

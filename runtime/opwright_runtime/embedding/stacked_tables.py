@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Array: TypeAlias = NDArray[np.float32]
+from opwright_runtime.embedding.table_values import Array
+
 # TensorFlow's classes, which have no types.
 TPUEmbeddingV2: TypeAlias = Any
 ShardedVariable: TypeAlias = Any
@@ -66,8 +67,8 @@ def _whole(variable: ShardedVariable) -> Array:
 
 def _rows(embedding: TPUEmbeddingV2, name: str) -> tuple[NDArray[np.int64], int]:
     """Where the rows of a table are in its stack, and its dimension."""
-    _, dimension = table_shape(embedding, name)
-    return rows_in_stack(embedding.embedding_layouts[name]), dimension
+    layout = embedding.embedding_layouts[name]
+    return rows_in_stack(layout), layout.unsharded_shape[1]
 
 
 def rows_in_stack(layout: Layout) -> NDArray[np.int64]:

@@ -10,7 +10,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from opwright_runtime import native
 from opwright_runtime._internals import (
     OptimizationParameters,
     sparse_core_embedding,
@@ -18,7 +17,7 @@ from opwright_runtime._internals import (
 )
 from opwright_runtime.embedding import stacked_tables
 from opwright_runtime.embedding.live_tables import LiveTable
-from opwright_runtime.embedding.optimizers import optimizer_field
+from opwright_runtime.embedding.optimizers import optimizer_traits
 from opwright_runtime.embedding.stacked_tables import PARAMETERS
 from opwright_runtime.embedding.table_values import Array, TableValues
 from opwright_runtime.embedding.tpu_system import TPUSystem
@@ -167,12 +166,10 @@ def _not_negative(embedding: Embedding, config: TableConfig) -> set[str]:
         return set()
     parameters = OptimizationParameters()
     config.optimizer._set_optimization_parameters(parameters)
-    field = optimizer_field(parameters)
+    traits = optimizer_traits(parameters)
     return {
         slot
-        for one in native.embedding_optimizers()
-        if one["field"] == field
-        for slot, bounds in zip(one["slots"], one["slot_bounds"], strict=True)
+        for slot, bounds in zip(traits["slots"], traits["slot_bounds"], strict=True)
         if bounds == "at least 0"
     }
 
