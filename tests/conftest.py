@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -130,14 +129,6 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
                 f"test-extended` installs: run pip install --group {marker.name}",
                 pytrace=False,
             )
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _tables_of_the_engine() -> Iterator[None]:
-    """`tpu.table` reads a TPUEmbeddingV2 while it lives: not one of another module."""
-    yield
-    if module := sys.modules.get("opwright_runtime.embedding.live_tables"):
-        module.show_tables_of(None)
 
 
 @pytest.fixture(params=["avx512", "avx2", "portable"])

@@ -62,8 +62,8 @@ def test_each_table_has_its_own() -> None:
     np.testing.assert_array_equal(people.rows, expected)
 
 
-def test_optimizers_that_no_op_retrieves_alone() -> None:
-    tpu.software_strategy()
+def configure_by_hand() -> None:
+    """Two tables, "a" and "b", that no embedding of TensorFlow knows."""
     tables = [
         tpu.EmbeddingTable("a", 6, 4, tpu_embedding.SGD(1.0)),
         tpu.EmbeddingTable("b", 6, 4, tpu.Lion(1.0)),
@@ -81,11 +81,30 @@ def test_optimizers_that_no_op_retrieves_alone() -> None:
         num_shards=1,
         shard_id=0,
     )
+
+
+def test_optimizers_that_no_op_retrieves_alone() -> None:
+    tpu.software_strategy()
+    configure_by_hand()
     rows, slots = tpu.table("b")
     np.testing.assert_array_equal(rows, -WEIGHTS)
     assert list(slots) == ["momenta"]
     np.testing.assert_array_equal(slots["momenta"], 2 * WEIGHTS)
     np.testing.assert_array_equal(tpu.table("a").rows, WEIGHTS)
+
+
+def test_table_configured_after_a_v2_embedding_is_read() -> None:
+    films = tpu_embedding.TableConfig(30, 5, name="films")
+    features = {"seen": tpu_embedding.FeatureConfig(films, output_shape=[4])}
+    with tpu.software_strategy(embedding_feature="v2").scope():
+        made = tpu_embedding.TPUEmbeddingV2(features, tpu_embedding.SGD(1.0))
+    made.build()
+    assert tpu.table("films").rows.shape == (30, 5)
+    configure_by_hand()
+    np.testing.assert_array_equal(tpu.table("a").rows, WEIGHTS)
+    with pytest.raises(ValueError, match="there are 'a', 'b'"):
+        tpu.table("films")
+    del made
 
 
 def test_table_unknown_or_unconfigured_raises() -> None:

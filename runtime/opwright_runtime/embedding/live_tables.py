@@ -28,8 +28,13 @@ def show_tables_of(embedding: TPUEmbeddingV2 | None) -> None:
 
 
 def shown_embedding() -> TPUEmbeddingV2 | None:
-    """The TPUEmbeddingV2 whose tables `table` reads, or None."""
-    return _sparse_cores[0]() if _sparse_cores else None
+    """The TPUEmbeddingV2 whose tables `table` reads, or None.
+
+    A strategy empties the engine: if it has tables, ops have configured them later.
+    """
+    if not _sparse_cores or native.embedding_configuration():
+        return None
+    return _sparse_cores[0]()
 
 
 class LiveTable(NamedTuple):
