@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import opwright
 from opwright import OpInputError, OpMemoryError, Scope, TFloat32, checked, load_checked
-from opwright.array import fill
+from opwright.array import concat_v2, fill, pack
 from opwright.io import parse_example
 from opwright.linalg import batch_mat_mul_v2
 from opwright.math import add_v2, square
@@ -156,6 +156,24 @@ def test_checked_function_refuses_shape_of_variable_when_it_runs() -> None:
     assert call(moved(np.ones([2, 3], "f"))).shape == (2, 1)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"held\(resource\)"):
         call(moved(np.ones([1, 3], "f")))
+
+
+def test_checked_function_refuses_size_of_computed_axis_when_it_runs() -> None:
+    part = tf.zeros([2**62, 0, 1], tf.int8)
+    call = traced(lambda axis: concat_v2([part, part], axis), tf.int32)
+    assert call(tf.constant(1)).shape == (2**62, 0, 1)
+    assert call(tf.constant(-2)).shape == (2**62, 0, 1)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must hold"):
+        call(tf.constant(0))
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"range \[-3, 3\)"):
+        call(tf.constant(3))
+
+
+def test_checked_function_refuses_product_that_an_int64_does_not_hold() -> None:
+    call = traced(lambda x: pack([x] * 4), tf.float32)
+    assert call(tf.zeros([5, 0])).shape == (4, 5, 0)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must hold"):
+        call(tf.zeros([2**62, 0]))
 
 
 def test_checked_function_refuses_known_size_when_it_is_built() -> None:

@@ -327,11 +327,11 @@ class _Graph:
         if not _is_tensor(left) and not _is_tensor(right):
             return OPERATORS[type(node.op)].meaning(left, right)
         left, right = _numbers(left, right)
-        return (
-            OPERATORS[type(node.op)].meaning(left, right)
-            if (not isinstance(node.op, (ast.FloorDiv, ast.Mod)))
-            else _divided(node.op, left, right)
-        )
+        if isinstance(node.op, (ast.FloorDiv, ast.Mod)):
+            return _divided(node.op, left, right)
+        if isinstance(node.op, ast.Mult):
+            return _product(tf.stack([left, right]))
+        return OPERATORS[type(node.op)].meaning(left, right)
 
     def chosen(self, node: ast.IfExp) -> Any:
         test = self.value(node.test)
@@ -351,11 +351,15 @@ class _Graph:
                 return whole[slice(*parts)]
             return _row(whole)[slice(*parts)]
         at = self.value(node.slice)
-        if not _is_tensor(whole):
+        if not _is_tensor(whole) and not _is_tensor(at):
             return whole[at]
         # A part that is missing is 0. Another condition says that it must be there.
-        padding = [[0, at + 1]] if at >= 0 else [[-at, 0]]
-        return tf.pad(whole, padding)[at]
+        row = _row(whole)
+        length = tf.size(row, tf.int64)
+        place = tf.cast(at, tf.int64)
+        place = tf.where(place < 0, place + length, place)
+        is_there = tf.logical_and(place >= 0, place < length)
+        return tf.pad(row, [[0, 1]])[tf.where(is_there, place, length)]
 
     def called(self, node: ast.Call) -> Any:
         assert isinstance(node.func, ast.Name)
@@ -429,9 +433,13 @@ def _is_tensor(found: object) -> bool:
 
 
 def _numbers(*found: Any) -> Iterator[Any]:
-    """Numbers as tensors of one dtype: int64 if all are integers."""
+    """Numbers as tensors of one dtype: int64 if all are integers that it holds."""
     floats = any(
-        isinstance(one, float) or (_is_tensor(one) and one.dtype.is_floating)
+        (
+            one.dtype.is_floating
+            if _is_tensor(one)
+            else isinstance(one, float) or not tf.int64.min <= one <= tf.int64.max
+        )
         for one in found
     )
     dtype = tf.float64 if floats else tf.int64
@@ -480,6 +488,16 @@ def _compared(op: ast.cmpop, left: Any, right: Any) -> Any:
     return (
         tf.not_equal(left, right) if isinstance(op, ast.NotEq) else meaning(left, right)
     )
+
+
+def _product(row: Any) -> Any:
+    """The product of a row: of integers, at most what an int64 holds."""
+    product = tf.reduce_prod(row)
+    if row.dtype.is_floating:
+        return product
+    about = tf.reduce_prod(tf.cast(row, tf.float64))
+    limit = tf.where(about < 0, tf.int64.min, tf.int64.max)
+    return tf.where(tf.abs(about) < 2.0**63, product, limit)
 
 
 def _divided(op: ast.operator, left: Any, right: Any) -> Any:
@@ -535,6 +553,19 @@ def _spans(tensor: Any, size: Any) -> Any:
     starts, ends = rows[:, -2], rows[:, -1]
     size = _as(size, rows.dtype)
     return tf.reduce_all((starts >= 0) & (starts <= ends) & (ends <= size))
+
+
+def _slices(texts: Any) -> Any:
+    flat = tf.reshape(texts, [-1])
+    negative = tf.strings.regex_full_match(flat, "(.* )?-[0-9]+ .*")
+    spaces = tf.strings.length(tf.strings.regex_replace(flat, "[^ ]", ""))
+    words = tf.strings.split(flat, " ")
+    is_size = tf.strings.regex_full_match(words.flat_values, "[0-9]+")
+    sizes = tf.strings.to_number(tf.where(is_size, words.flat_values, "1"), tf.float64)
+    extents = tf.reduce_prod(words.with_flat_values(tf.maximum(sizes, 1.0)), axis=1)
+    return tf.reduce_all(
+        tf.logical_not(negative) & (spaces < 255) & (extents < 2.0**63)
+    )
 
 
 def _batched(tensor: Any, size: Any) -> Any:
@@ -618,7 +649,7 @@ _JOINT: Mapping[str, Callable[..., Any]] = {
 _OF_ROWS: Mapping[str, Callable[..., Any]] = {
     "len": lambda row: tf.size(row, tf.int64),
     "sum": lambda row: tf.reduce_sum(_row(row)),
-    "prod": lambda row: tf.reduce_prod(_row(row)),
+    "prod": lambda row: _product(_row(row)),
     # It may be more than an int64 holds.
     "extent": lambda row: tf.reduce_prod(tf.maximum(_as(row, tf.float64), 1.0)),
     "min": lambda one, other: tf.minimum(*_numbers(one, other)),
@@ -641,6 +672,8 @@ _PROPERTIES: Mapping[str, Callable[..., Any]] = {
     "nan_free": lambda x: tf.logical_not(
         tf.reduce_any(tf.math.is_nan(tf.cast(x, tf.float64)))
     ),
+    "named": lambda x: tf.reduce_all(tf.strings.length(x) > 0),
+    "slices": _slices,
     "rising": lambda x: tf.reduce_all(_flat(x)[1:] >= _flat(x)[:-1]),
     "permutation": _permutation,
     "batched": _batched,
