@@ -364,6 +364,8 @@ _PYTHON: Final = {
     "ranks": "ranks_of",
     "products": "products_of",
     "nan_free": "is_nan_free",
+    "named": "are_named",
+    "slices": "are_slices",
     "spans": "are_spans",
     "results": "results_of",
     HOLDS: "are_held",

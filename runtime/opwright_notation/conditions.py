@@ -75,6 +75,8 @@ PROPERTIES: Final = {
     "rising": Property(Kind.FLAG, of_values=True),
     "permutation": Property(Kind.FLAG, of_values=True),
     "nan_free": Property(Kind.FLAG, of_values=True),
+    "named": Property(Kind.FLAG, of_values=True),
+    "slices": Property(Kind.FLAG, of_values=True),
     "batched": Property(Kind.FLAG, more=1, of_values=True),
     "spans": Property(Kind.FLAG, more=1, of_values=True),
     "dtype": Property(Kind.FLAG),

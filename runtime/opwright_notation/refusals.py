@@ -68,6 +68,11 @@ _PREDICATES: Final = {
     ),
     "single": ("has elements of several values", "each must have one value"),
     "nan_free": ("has nan", "no element may be nan"),
+    "named": ("has an empty name", "each name must have a character"),
+    "slices": (
+        "describes a slice of a tensor that cannot be",
+        "sizes must be at least 0, fewer than 255, and their product less than 2**63",
+    ),
     "convolves": (
         "does not fit the filter, the padding and the axes",
         "it must have each axis, a size of 0 or more with the padding, and a filter of "

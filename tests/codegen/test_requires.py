@@ -104,6 +104,8 @@ def load_op(*conditions: str) -> Op:
         ),
         ("batched(size, block)", "is_batched(size, block)"),
         ("spans(size, shape(a)[0])", "are_spans(size, sizes_of(a)[0])"),
+        ("named(a)", "are_named(a)"),
+        ("slices(a)", "are_slices(a)"),
         ("nan_free(a, b)", "is_nan_free(a) and is_nan_free(b)"),
         ("positives(weights) > block", "positives_of(weights) > block"),
         ("results(call) == N", "results_of(call) == len(tensors_of(parts))"),

@@ -30,6 +30,14 @@ REFUSED_BEFORE = {
         "reads past the end of shorter peephole weights, and takes those of another "
         "unit from longer ones",
     ),
+    **dict.fromkeys(
+        (
+            "ExperimentalParseExampleDataset",
+            "ParseExampleDataset",
+            "ParseExampleDatasetV2",
+        ),
+        "reads past the end of lists that are shorter than those of keys",
+    ),
     "RaggedGather": "gives values for splits where both have one dtype, or ends",
     "RaggedTensorToTensor": "reads past values that end before the last split",
     "RaggedTensorToVariantGradient": "reads past the end of fewer splits",
@@ -45,18 +53,36 @@ _DEEP = "has 254 (dimensions|elements); it must have less than 254"
 _LISTS = "makes a list that ends the process when it is stacked"
 #: Of other ops, what the refusal says, and what TensorFlow does.
 REFUSED_FOR = {
-    "CropAndResizeGradImage": (
-        "boxes contains .* at (least|most)",
-        "leaves out a place outside the image, or ends where its index overflows",
+    "AdjustHue": (
+        "nan_free",
+        "makes numbers that are not finite of infinite colours, or never ends",
+    ),
+    "AudioMicrofrontend": (
+        r"sample_rate \* window_size",
+        "keeps 32 bits of the number of samples, or ends",
+    ),
+    **dict.fromkeys(
+        ("CropAndResizeGradBoxes", "CropAndResizeGradImage"),
+        (
+            "boxes contains .* at (least|most)",
+            "leaves out a place outside the image, or ends where its index overflows",
+        ),
     ),
     "EmptyTensorList": (_DEEP, _LISTS),
     "InitializeTableFromTextFileV2": (
         "(key|value)_index is",
         "leaves a table alone that is filled, or ends",
     ),
-    "Qr": (
-        r"max\(shape\(input\)",
-        "takes an empty matrix if 32 bits of its size are few rows, or ends",
+    **dict.fromkeys(
+        ("MatrixDiagPart", "Qr"),
+        (
+            r"max\(shape\(input\)",
+            "takes an empty matrix if 32 bits of its size are few rows, or ends",
+        ),
+    ),
+    "ResourceGather": (
+        "resource holds",
+        "gives an empty tensor of another dtype where there are no indices, or ends",
     ),
     "TensorListPushBack": (_DEEP, _LISTS),
     "TensorListReserve": (_DEEP, _LISTS),

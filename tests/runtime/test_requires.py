@@ -53,7 +53,7 @@ from opwright.variables import resource_gather
 from opwright_codegen import load, requirements
 from opwright_notation.conditions import JOINT, Condition, parsed
 from opwright_notation.evaluation import Facts
-from opwright_runtime._binding import memory, properties
+from opwright_runtime._binding import assertions, memory, properties
 from opwright_runtime._internals import ConvolutionDimensionNumbers
 
 IMAGE = np.ones((1, 4, 4, 1), np.float32)
@@ -694,6 +694,53 @@ def test_is_convolved_without_sizes_takes_ones_and_no_padding(
         numbers,
     )
     assert found is expected
+
+
+#: Descriptions of slices that end TensorFlow's process.
+ENDING = (
+    "-1 -",
+    "4 -4 0,1:0,1",
+    "4294967296 4294967296 0,1:0,1",
+    "1 " * 255 + ":".join(["-"] * 255),
+)
+#: Descriptions that TensorFlow takes, or refuses with an error.
+OTHER = (
+    "",
+    "4 0,1",
+    "4 2 0,3:-",
+    "0 -",
+    "4 0,-1",
+    "4 -2,1",
+    "4611686018427387904 0,1",
+    "1 " * 254 + ":".join(["-"] * 254),
+    "-",
+    "four 0,1",
+    "4",
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [(one, False) for one in ENDING] + [(one, True) for one in OTHER],
+)
+def test_are_slices_unless_sizes_are_not_those_of_a_tensor(
+    text: str, expected: bool
+) -> None:
+    for value in (text, tf.constant(text), ["", text], tf.constant([["", text]])):
+        assert properties.are_slices(value) is expected
+    with tf.Graph().as_default() as graph:
+        texts = tf.compat.v1.placeholder(tf.string)
+        found = assertions._slices(texts)
+        with tf.compat.v1.Session(graph=graph) as session:
+            for row in (text, ["", text]):
+                assert session.run(found, {texts: row}) == expected
+
+
+def test_are_named_unless_a_text_is_empty() -> None:
+    for texts, expected in (("a", True), (["a", "b"], True), (["a", ""], False)):
+        assert properties.are_named(texts) is expected
+        assert properties.are_named(tf.constant(texts)) is expected
+    assert properties.are_named(tf.constant([], tf.string))
 
 
 def test_table_of_several_handles_is_the_first() -> None:

@@ -43,6 +43,8 @@ _FUNCTIONS: dict[str, Callable[..., object]] = {
     "rising": properties.is_rising,
     "permutation": properties.is_permutation,
     "nan_free": properties.is_nan_free,
+    "named": properties.are_named,
+    "slices": properties.are_slices,
     "batched": properties.is_batched,
     "spans": properties.are_spans,
     "dtype": properties.dtype_of,
