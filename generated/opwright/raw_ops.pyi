@@ -42404,8 +42404,8 @@ def SaveV2(
     Slices of one tensor can be saved by several calls, and any part of it be read
     later. Numbers of names, slices and tensors that differ are refused, and so is a
     name that is there twice, unless for slices. A directory that is missing is made,
-    but not the one that it is in. A handle of a variable in place of its value ends the
-    process.
+    but not the one that it is in. A handle of a variable in place of its value is
+    refused.
 
     Stateful. Gradient: none registered.
 

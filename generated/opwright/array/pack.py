@@ -81,8 +81,8 @@ class Pack(TensorOp[T]):
 
     OP_NAME = "Pack"
     REQUIRES = (
-        "rank(values[-1]) < 254",
-        "elements(values[-1]) > 0 or len(values) * extent(shape(values[-1])) < 2**63",
+        "rank(values[0], values[-1]) < 254",
+        "elements(values[0]) > 0 or len(values) * extent(shape(values[0])) < 2**63",
     )
     SHAPES = {
         "values": "(*x,)",
@@ -157,8 +157,8 @@ class Pack(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `rank(values[-1]) < 254`, `elements(values[-1]) > 0 or len(values) *
-                extent(shape(values[-1])) < 2**63`.
+                `rank(values[0], values[-1]) < 254`, `elements(values[0]) > 0 or
+                len(values) * extent(shape(values[0])) < 2**63`.
 
         Example:
             >>> pack([[1, 4], [2, 5], [3, 6]]).numpy()
@@ -197,10 +197,14 @@ MERGE = Pack.Options.merge
 def _holds(values: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return rank_of((_tensors_of_values := tensors_of(values))[-1]) < 254 and (
-            elements_of(_tensors_of_values[-1]) > 0
-            or len(_tensors_of_values) * extent_of(sizes_of(_tensors_of_values[-1]))
-            < 9223372036854775808
+        return (
+            rank_of((_tensors_of_values := tensors_of(values))[0]) < 254
+            and rank_of(_tensors_of_values[-1]) < 254
+            and (
+                elements_of(_tensors_of_values[0]) > 0
+                or len(_tensors_of_values) * extent_of(sizes_of(_tensors_of_values[0]))
+                < 9223372036854775808
+            )
         )
     except Exception:
         return False
@@ -242,9 +246,9 @@ def pack(
             axis.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `rank(values[-1]) < 254`,
-            `elements(values[-1]) > 0 or len(values) * extent(shape(values[-1])) <
-            2**63`.
+        OpError: the op refuses an argument. The call needs
+            `rank(values[0], values[-1]) < 254`, `elements(values[0]) > 0 or len(values)
+            * extent(shape(values[0])) < 2**63`.
 
     Example:
         >>> pack([[1, 4], [2, 5], [3, 6]]).numpy()

@@ -101,7 +101,8 @@ class AudioMicrofrontend(TensorOp[OutType]):
         "num_channels >= 0",
         "frame_stride >= 1",
         "out_scale != 0",
-        "left_context >= 0 and right_context >= 0",
+        "left_context + right_context >= -1",
+        "left_context > -(2**31) and right_context < 2**31 - 1",
         "0 <= lower_band_limit <= sample_rate",
         "not upper_band_limit > sample_rate",
         'memory("int64", elements(audio), num_channels, left_context + right_context + 1)',
@@ -399,7 +400,8 @@ class AudioMicrofrontend(TensorOp[OutType]):
             OpError: the op refuses an argument. The call needs `1000 <= sample_rate *
                 window_step <= sample_rate * window_size < 2**31`, `num_channels >= 0`,
                 `frame_stride >= 1`, `out_scale != 0`,
-                `left_context >= 0 and right_context >= 0`,
+                `left_context + right_context >= -1`,
+                `left_context > -(2**31) and right_context < 2**31 - 1`,
                 `0 <= lower_band_limit <= sample_rate`,
                 `not upper_band_limit > sample_rate`, `memory("int64", elements(audio),
                 num_channels, left_context + right_context + 1)`.
@@ -542,8 +544,9 @@ def _holds(
             and num_channels >= 0
             and frame_stride >= 1
             and out_scale != 0
-            and left_context >= 0
-            and right_context >= 0
+            and left_context + right_context >= -1
+            and left_context > -2147483648
+            and right_context < 2147483648 - 1
             and 0 <= lower_band_limit <= sample_rate
             and not upper_band_limit > sample_rate
             and has_room(
@@ -706,8 +709,8 @@ def audio_microfrontend(
     Raises:
         OpError: the op refuses an argument. The call needs `1000 <= sample_rate *
             window_step <= sample_rate * window_size < 2**31`, `num_channels >= 0`,
-            `frame_stride >= 1`, `out_scale != 0`,
-            `left_context >= 0 and right_context >= 0`,
+            `frame_stride >= 1`, `out_scale != 0`, `left_context + right_context >= -1`,
+            `left_context > -(2**31) and right_context < 2**31 - 1`,
             `0 <= lower_band_limit <= sample_rate`,
             `not upper_band_limit > sample_rate`, `memory("int64", elements(audio),
             num_channels, left_context + right_context + 1)`.

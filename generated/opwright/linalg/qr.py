@@ -100,7 +100,7 @@ class Qr(Op, Generic[T]):
 
     OP_NAME = "Qr"
     REQUIRES = (
-        "rank(input) < 2 or max(shape(input)[-1], shape(input)[-2]) < 2**31",
+        "rank(input) < 2 or max(shape(input)[-1], shape(input)[-2]) < 2**30",
         "elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30",
     )
     SHAPES = {
@@ -183,7 +183,7 @@ class Qr(Op, Generic[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `rank(input) < 2 or
-                max(shape(input)[-1], shape(input)[-2]) < 2**31`,
+                max(shape(input)[-1], shape(input)[-2]) < 2**30`,
                 `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
 
         Example:
@@ -227,7 +227,7 @@ def _holds(input: object) -> bool:
     try:
         return (
             rank_of(input) < 2
-            or max(sizes_of(input)[-1], sizes_of(input)[-2]) < 2147483648
+            or max(sizes_of(input)[-1], sizes_of(input)[-2]) < 1073741824
         ) and (elements_of(input) > 0 or product_of(sizes_of(input)[:-2]) <= 1073741824)
     except Exception:
         return False
@@ -277,7 +277,7 @@ def qr(
 
     Raises:
         OpError: the op refuses an argument. The call needs `rank(input) < 2 or
-            max(shape(input)[-1], shape(input)[-2]) < 2**31`,
+            max(shape(input)[-1], shape(input)[-2]) < 2**30`,
             `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
 
     Example:

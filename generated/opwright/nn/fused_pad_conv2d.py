@@ -13,6 +13,7 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    contents_of,
     context,
     describe_missing_args,
     execute,
@@ -20,6 +21,7 @@ from opwright_runtime.gencode import (
     graphs,
     new,
     rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -85,7 +87,8 @@ class FusedPadConv2D(TensorOp[T]):
     OP_NAME = "FusedPadConv2D"
     REQUIRES = (
         "rank(input) >= 4",
-        "most(strides) < 2**30",
+        "most(strides) < 2**30 or strides[1] + (shape(input)[1] + contents(paddings)[2] + contents(paddings)[3] + shape(filter)[0]) // 2 < 2**31",
+        "most(strides) < 2**30 or strides[2] + (shape(input)[2] + contents(paddings)[4] + contents(paddings)[5] + shape(filter)[1]) // 2 < 2**31",
     )
     SHAPES = {
         "input": "where((n, *x), len(x) == 3)",
@@ -149,7 +152,11 @@ class FusedPadConv2D(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `rank(input) >= 4`,
-                `most(strides) < 2**30`.
+                `most(strides) < 2**30 or strides[1] + (shape(input)[1] +
+                contents(paddings)[2] + contents(paddings)[3] + shape(filter)[0]) // 2 <
+                2**31`, `most(strides) < 2**30 or strides[2] + (shape(input)[2] +
+                contents(paddings)[4] + contents(paddings)[5] + shape(filter)[1]) // 2 <
+                2**31`.
 
         Example:
             >>> row = np.float32([1, 2, 4]).reshape(1, 1, 3, 1)
@@ -174,7 +181,7 @@ class FusedPadConv2D(TensorOp[T]):
                     and -2147483648 <= paddings <= 2147483647
                     or fits(TInt32, paddings)
                 )
-                and _holds(input, strides)
+                and _holds(input, paddings, filter, strides)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -201,10 +208,38 @@ class FusedPadConv2D(TensorOp[T]):
         )
 
 
-def _holds(input: object, strides: Sequence[int]) -> bool:
+def _holds(
+    input: object, paddings: object, filter: object, strides: Sequence[int]
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return rank_of(input) >= 4 and max(strides) < 1073741824
+        return (
+            rank_of(input) >= 4
+            and (
+                max(strides) < 1073741824
+                or strides[1]
+                + (
+                    sizes_of(input)[1]
+                    + contents_of(paddings)[2]
+                    + contents_of(paddings)[3]
+                    + sizes_of(filter)[0]
+                )
+                // 2
+                < 2147483648
+            )
+            and (
+                max(strides) < 1073741824
+                or strides[2]
+                + (
+                    sizes_of(input)[2]
+                    + contents_of(paddings)[4]
+                    + contents_of(paddings)[5]
+                    + sizes_of(filter)[1]
+                )
+                // 2
+                < 2147483648
+            )
+        )
     except Exception:
         return False
 
@@ -257,7 +292,11 @@ def fused_pad_conv2d(
 
     Raises:
         OpError: the op refuses an argument. The call needs `rank(input) >= 4`,
-            `most(strides) < 2**30`.
+            `most(strides) < 2**30 or strides[1] + (shape(input)[1] +
+            contents(paddings)[2] + contents(paddings)[3] + shape(filter)[0]) // 2 <
+            2**31`, `most(strides) < 2**30 or strides[2] + (shape(input)[2] +
+            contents(paddings)[4] + contents(paddings)[5] + shape(filter)[1]) // 2 <
+            2**31`.
 
     Example:
         >>> row = np.float32([1, 2, 4]).reshape(1, 1, 3, 1)
@@ -282,7 +321,7 @@ def fused_pad_conv2d(
                 and -2147483648 <= paddings <= 2147483647
                 or fits(TInt32, paddings)
             )
-            and _holds(input, strides)
+            and _holds(input, paddings, filter, strides)
         ):
             _result = execute(
                 context[CURRENT],

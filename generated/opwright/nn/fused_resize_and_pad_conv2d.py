@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
+    contents_of,
     context,
     default,
     describe_missing_args,
@@ -25,6 +26,7 @@ from opwright_runtime.gencode import (
     graphs,
     new,
     rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -97,7 +99,8 @@ class FusedResizeAndPadConv2D(TensorOp[T]):
     OP_NAME = "FusedResizeAndPadConv2D"
     REQUIRES = (
         "rank(input, filter) == 4",
-        "most(strides) < 2**30",
+        "most(strides) < 2**30 or strides[1] + (contents(size)[0] + contents(paddings)[2] + contents(paddings)[3] + shape(filter)[0]) // 2 < 2**31",
+        "most(strides) < 2**30 or strides[2] + (contents(size)[1] + contents(paddings)[4] + contents(paddings)[5] + shape(filter)[1]) // 2 < 2**31",
     )
     SHAPES = {
         "input": "where((n, *x), len(x) == 3)",
@@ -195,7 +198,11 @@ class FusedResizeAndPadConv2D(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `rank(input, filter) == 4`, `most(strides) < 2**30`.
+                `rank(input, filter) == 4`, `most(strides) < 2**30 or strides[1] +
+                (contents(size)[0] + contents(paddings)[2] + contents(paddings)[3] +
+                shape(filter)[0]) // 2 < 2**31`, `most(strides) < 2**30 or strides[2] +
+                (contents(size)[1] + contents(paddings)[4] + contents(paddings)[5] +
+                shape(filter)[1]) // 2 < 2**31`.
 
         Example:
             >>> row = np.float32([0, 4]).reshape(1, 1, 2, 1)
@@ -227,7 +234,7 @@ class FusedResizeAndPadConv2D(TensorOp[T]):
                     and -2147483648 <= paddings <= 2147483647
                     or fits(TInt32, paddings)
                 )
-                and _holds(input, filter, strides)
+                and _holds(input, size, paddings, filter, strides)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -266,11 +273,42 @@ DEFAULTS = FusedResizeAndPadConv2D.Options()
 MERGE = FusedResizeAndPadConv2D.Options.merge
 
 
-def _holds(input: object, filter: object, strides: Sequence[int]) -> bool:
+def _holds(
+    input: object,
+    size: object,
+    paddings: object,
+    filter: object,
+    strides: Sequence[int],
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            rank_of(input) == 4 and rank_of(filter) == 4 and max(strides) < 1073741824
+            rank_of(input) == 4
+            and rank_of(filter) == 4
+            and (
+                max(strides) < 1073741824
+                or strides[1]
+                + (
+                    contents_of(size)[0]
+                    + contents_of(paddings)[2]
+                    + contents_of(paddings)[3]
+                    + sizes_of(filter)[0]
+                )
+                // 2
+                < 2147483648
+            )
+            and (
+                max(strides) < 1073741824
+                or strides[2]
+                + (
+                    contents_of(size)[1]
+                    + contents_of(paddings)[4]
+                    + contents_of(paddings)[5]
+                    + sizes_of(filter)[1]
+                )
+                // 2
+                < 2147483648
+            )
         )
     except Exception:
         return False
@@ -333,7 +371,11 @@ def fused_resize_and_pad_conv2d(
 
     Raises:
         OpError: the op refuses an argument. The call needs `rank(input, filter) == 4`,
-            `most(strides) < 2**30`.
+            `most(strides) < 2**30 or strides[1] + (contents(size)[0] +
+            contents(paddings)[2] + contents(paddings)[3] + shape(filter)[0]) // 2 <
+            2**31`, `most(strides) < 2**30 or strides[2] + (contents(size)[1] +
+            contents(paddings)[4] + contents(paddings)[5] + shape(filter)[1]) // 2 <
+            2**31`.
 
     Example:
         >>> row = np.float32([0, 4]).reshape(1, 1, 2, 1)
@@ -364,7 +406,7 @@ def fused_resize_and_pad_conv2d(
                 and -2147483648 <= paddings <= 2147483647
                 or fits(TInt32, paddings)
             )
-            and _holds(input, filter, strides)
+            and _holds(input, size, paddings, filter, strides)
         ):
             _result = execute(
                 context[CURRENT],

@@ -17,12 +17,15 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     as_bool,
+    contents_of,
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -114,6 +117,9 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
     """
 
     OP_NAME = "SparseCountSparseOutput"
+    REQUIRES = (
+        'memory("int64", 4, contents(dense_shape)[0] % 2**32 if elements(dense_shape) > 1 else 1)',
+    )
     SHAPES = {
         "indices": "(n, r)",
         "values": "(n,)",
@@ -223,7 +229,8 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
                 columns.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `memory("int64", 4,
+                contents(dense_shape)[0] % 2**32 if elements(dense_shape) > 1 else 1)`.
 
         Example:
             >>> a = tf.sparse.from_dense([[1, 2, 2], [3, 0, 0]])
@@ -255,6 +262,7 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
                     and -9223372036854775808 <= dense_shape <= 9223372036854775807
                     or fits(TInt64, dense_shape)
                 )
+                and _holds(dense_shape)
             ):
                 op.output_indices, op.output_values, op.output_dense_shape = execute(
                     context[CURRENT],
@@ -289,6 +297,22 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
 
 DEFAULTS = SparseCountSparseOutput.Options()
 MERGE = SparseCountSparseOutput.Options.merge
+
+
+def _holds(dense_shape: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            "int64",
+            4,
+            (
+                contents_of(dense_shape)[0] % 4294967296
+                if elements_of(dense_shape) > 1
+                else 1
+            ),
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -349,7 +373,8 @@ def sparse_count_sparse_output(
         output_dense_shape: int64, `r`. Number of rows, for a matrix, and of columns.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `memory("int64", 4,
+            contents(dense_shape)[0] % 2**32 if elements(dense_shape) > 1 else 1)`.
 
     Example:
         >>> a = tf.sparse.from_dense([[1, 2, 2], [3, 0, 0]])
@@ -380,6 +405,7 @@ def sparse_count_sparse_output(
                 and -9223372036854775808 <= dense_shape <= 9223372036854775807
                 or fits(TInt64, dense_shape)
             )
+            and _holds(dense_shape)
         ):
             _result = SparseCountSparseOutputOutputs._make(
                 execute(

@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    are_slices,
     as_dtype,
     context,
     default,
@@ -77,7 +78,10 @@ class RestoreSlice(TensorOp[Dt]):
     """
 
     OP_NAME = "RestoreSlice"
-    REQUIRES = ("elements(shape_and_slice) >= 1",)
+    REQUIRES = (
+        "slices(shape_and_slice)",
+        "elements(shape_and_slice) >= 1",
+    )
     SHAPES = {
         "file_pattern": "()",
         "tensor_name": "()",
@@ -158,7 +162,7 @@ class RestoreSlice(TensorOp[Dt]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(shape_and_slice) >= 1`.
+                `slices(shape_and_slice)`, `elements(shape_and_slice) >= 1`.
 
         Example:
             >>> w = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
@@ -203,7 +207,7 @@ MERGE = RestoreSlice.Options.merge
 def _holds(shape_and_slice: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(shape_and_slice) >= 1
+        return are_slices(shape_and_slice) and elements_of(shape_and_slice) >= 1
     except Exception:
         return False
 
@@ -248,7 +252,7 @@ def restore_slice(
         tensor: `dt`, `...`. What was read.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `slices(shape_and_slice)`,
             `elements(shape_and_slice) >= 1`.
 
     Example:

@@ -11,6 +11,7 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    are_slices,
     as_dtypes,
     context,
     describe_missing_args,
@@ -72,6 +73,7 @@ class RestoreV2(Op):
     """
 
     OP_NAME = "RestoreV2"
+    REQUIRES = ("slices(shape_and_slices)",)
     SHAPES = {
         "prefix": "()",
         "tensor_names": "(len(dtypes),)",
@@ -126,7 +128,8 @@ class RestoreV2(Op):
                 the names.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `slices(shape_and_slices)`.
 
         Example:
             >>> w = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
@@ -141,7 +144,7 @@ class RestoreV2(Op):
         op: RestoreV2 = new(RestoreV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(shape_and_slices):
                 op.tensors = execute(
                     context[CURRENT],
                     "RestoreV2",
@@ -161,6 +164,14 @@ class RestoreV2(Op):
             {"dtypes": dtypes},
             fast_path_error,
         )
+
+
+def _holds(shape_and_slices: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_slices(shape_and_slices)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -203,7 +214,7 @@ def restore_v2(
             names.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `slices(shape_and_slices)`.
 
     Example:
         >>> w = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
@@ -218,7 +229,7 @@ def restore_v2(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(shape_and_slices):
             _result = execute(
                 context[CURRENT],
                 "RestoreV2",

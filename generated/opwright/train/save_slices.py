@@ -13,6 +13,7 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    are_slices,
     context,
     describe_missing_args,
     execute,
@@ -73,6 +74,7 @@ class SaveSlices(Op):
     """
 
     OP_NAME = "SaveSlices"
+    REQUIRES = ("slices(shapes_and_slices)",)
     SHAPES = {
         "filename": "()",
         "tensor_names": "(len(T),)",
@@ -122,7 +124,8 @@ class SaveSlices(Op):
             data: list of tensors of `T`, `...`. What is written.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `slices(shapes_and_slices)`.
 
         Example:
             >>> save_slices("w-0", ["w"], ["3 2 0,1:-"], [[[1.0, 2.0]]])
@@ -137,7 +140,7 @@ class SaveSlices(Op):
         op: SaveSlices = new(SaveSlices)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(shapes_and_slices):
                 execute(
                     context[CURRENT],
                     "SaveSlices",
@@ -156,6 +159,14 @@ class SaveSlices(Op):
             {},
             fast_path_error,
         )
+
+
+def _holds(shapes_and_slices: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_slices(shapes_and_slices)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -194,7 +205,7 @@ def save_slices(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `slices(shapes_and_slices)`.
 
     Example:
         >>> save_slices("w-0", ["w"], ["3 2 0,1:-"], [[[1.0, 2.0]]])
@@ -209,7 +220,7 @@ def save_slices(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(shapes_and_slices):
             _result = execute(
                 context[CURRENT],
                 "SaveSlices",

@@ -11,11 +11,15 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    are_named,
+    are_slices,
     context,
     describe_missing_args,
+    dtype_of,
     execute,
     graphs,
     new,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -61,8 +65,8 @@ class SaveV2(Op):
     Slices of one tensor can be saved by several calls, and any part of it be read
     later. Numbers of names, slices and tensors that differ are refused, and so is a
     name that is there twice, unless for slices. A directory that is missing is made,
-    but not the one that it is in. A handle of a variable in place of its value ends the
-    process.
+    but not the one that it is in. A handle of a variable in place of its value is
+    refused.
 
     Stateful. Gradient: none registered.
 
@@ -76,6 +80,11 @@ class SaveV2(Op):
     """
 
     OP_NAME = "SaveV2"
+    REQUIRES = (
+        "named(tensor_names)",
+        "slices(shape_and_slices)",
+        'dtype(tensors) != "resource"',
+    )
     SHAPES = {
         "prefix": "()",
         "tensor_names": "(len(dtypes),)",
@@ -115,7 +124,7 @@ class SaveV2(Op):
         later. Numbers of names, slices and tensors that differ are refused, and so is a
         name that is there twice, unless for slices. A directory that is missing is
         made, but not the one that it is in. A handle of a variable in place of its
-        value ends the process.
+        value is refused.
 
         Stateful. Gradient: none registered.
 
@@ -134,7 +143,8 @@ class SaveV2(Op):
             tensors: list of tensors of `dtypes`, `...`. What is written.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `named(tensor_names)`,
+                `slices(shape_and_slices)`, `dtype(tensors) != "resource"`.
 
         Example:
             >>> save_v2("step-10", ["w", "b"], ["", ""], [[[1.0, 2.0]], [0.5]])
@@ -147,7 +157,11 @@ class SaveV2(Op):
         op: SaveV2 = new(SaveV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(tensor_names, shape_and_slices, tensors)
+            ):
                 execute(
                     context[CURRENT],
                     "SaveV2",
@@ -166,6 +180,20 @@ class SaveV2(Op):
             {},
             fast_path_error,
         )
+
+
+def _holds(tensor_names: object, shape_and_slices: object, tensors: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            are_named(tensor_names)
+            and are_slices(shape_and_slices)
+            and all(
+                dtype_of(_tensors) != "resource" for _tensors in tensors_of(tensors)
+            )
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -193,8 +221,8 @@ def save_v2(
     Slices of one tensor can be saved by several calls, and any part of it be read
     later. Numbers of names, slices and tensors that differ are refused, and so is a
     name that is there twice, unless for slices. A directory that is missing is made,
-    but not the one that it is in. A handle of a variable in place of its value ends the
-    process.
+    but not the one that it is in. A handle of a variable in place of its value is
+    refused.
 
     Stateful. Gradient: none registered.
 
@@ -212,7 +240,8 @@ def save_v2(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `named(tensor_names)`,
+            `slices(shape_and_slices)`, `dtype(tensors) != "resource"`.
 
     Example:
         >>> save_v2("step-10", ["w", "b"], ["", ""], [[[1.0, 2.0]], [0.5]])
@@ -225,7 +254,11 @@ def save_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(tensor_names, shape_and_slices, tensors)
+        ):
             _result = execute(
                 context[CURRENT],
                 "SaveV2",
