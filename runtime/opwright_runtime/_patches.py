@@ -20,6 +20,7 @@ from opwright_runtime._internals import (
     branch_or_loop_graph,
     ops,
     pywrap_tfe,
+    resource_variable,
     sparse_core_embedding,
     tpu_embedding_class,
 )
@@ -92,6 +93,15 @@ def replace_call_time_values(function: Function) -> None:
         RuntimeError: TensorFlow is none of `TESTED`.
     """
     _replace(branch_or_loop_graph, "capture_call_time_value", lambda _: function)
+
+
+def wrap_variable_conversion(wrapped: Callable[[Function], Function]) -> None:
+    """Replaces the method by which variables become tensors for ops, once.
+
+    Raises:
+        RuntimeError: TensorFlow is none of `TESTED`.
+    """
+    _replace(resource_variable, "_dense_var_to_tensor", wrapped)
 
 
 def wrap_tpu_embedding(

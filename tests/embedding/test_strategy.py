@@ -272,6 +272,24 @@ def test_fit_of_a_model_that_has_tables(library: Any) -> None:
     assert errors[-1] < errors[0] / 2
 
 
+@pytest.mark.parametrize("dtype", [tf.float32, tf.int64])
+def test_variable_in_run_casts_itself_for_op_of_other_dtype(dtype: tf.DType) -> None:
+    """Variables of a TPUStrategy do so, in the function that `run` calls only."""
+    strategy = tpu.software_strategy()
+    with strategy.scope():
+        count = tf.Variable(3)
+
+    @tf.function
+    def program(x: tf.Tensor) -> Any:
+        return strategy.run(lambda x: x * count, args=(x,))
+
+    found = program(tf.constant([2, 4], dtype))
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(found, [6, 12])
+    with pytest.raises(TypeError, match="int32"):
+        tf.function(lambda x: x * count)(tf.constant([2, 4], dtype))
+
+
 def test_functions_are_traced_by_their_arguments() -> None:
     strategy = tpu.software_strategy()
     traced = []

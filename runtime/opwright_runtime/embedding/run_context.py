@@ -5,7 +5,8 @@ In it, TensorFlow applies the same checks as to a program for a TPU.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias, TypeVar
 
@@ -19,6 +20,7 @@ from opwright_runtime._internals import (
     ops,
     tpu_replication,
 )
+from opwright_runtime._patches import wrap_variable_conversion
 
 T = TypeVar("T")
 Arguments: TypeAlias = tuple[Sequence[object], Mapping[str, object]]
@@ -171,3 +173,26 @@ def as_inputs(values: T) -> T:
     marked = [mark(part) for part in parts]
     packed: T = nest.pack_sequence_as(values, marked, expand_composites=True)
     return packed
+
+
+def adapt_variables() -> None:
+    """Makes a variable cast itself in `run` for an op of another dtype, as on a TPU."""
+    wrap_variable_conversion(_casting_in_run)
+
+
+def _casting_in_run(convert: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    @functools.wraps(convert)
+    def to_tensor(
+        self: tf.Variable,
+        dtype: tf.DType | None = None,
+        name: str | None = None,
+        as_ref: bool = False,
+    ) -> tf.Tensor:
+        try:
+            return convert(self, dtype, name, as_ref)
+        except ValueError:
+            if dtype is None or enclosing_run() is None:
+                raise
+            return tf.cast(self.read_value(), dtype)
+
+    return to_tensor

@@ -21,7 +21,11 @@ from opwright_runtime.embedding.hosts import (
     meet,
 )
 from opwright_runtime.embedding.live_tables import show_tables_of
-from opwright_runtime.embedding.run_context import is_embedding_op, jit_compile_error
+from opwright_runtime.embedding.run_context import (
+    adapt_variables,
+    is_embedding_op,
+    jit_compile_error,
+)
 from opwright_runtime.embedding.sparse_core_embedding import (
     adapt_sparse_core_embedding,
 )
@@ -318,6 +322,7 @@ def software_strategy(
         tf.raw_ops.ShutdownDistributedTPU()
         tf.raw_ops.ConfigureDistributedTPU()
     adapt_tpu_embedding()
+    adapt_variables()
     if sparse_cores is not None:
         adapt_sparse_core_embedding()
         strategy.extended.tpu_hardware_feature = HardwareFeature(sparse_cores)
