@@ -177,6 +177,19 @@ def test_tpu_embedding_v2_other_batch_size_is_refused(ids: Any, words: str) -> N
         setup.run(ids)
 
 
+@pytest.mark.parametrize("ids", [tf.zeros([BATCH, 3], tf.int64), ragged(IDS * 2)])
+def test_tpu_embedding_v2_other_batch_size_outside_run_is_refused_by_op(
+    ids: Any,
+) -> None:
+    """Keras only traces such calls, to infer the shapes of outputs."""
+    setup = Setup()
+    setup.embedding.build()
+    program = tf.function(lambda ids: setup.embedding.enqueue({"film": ids}) and 0)
+    traced = program.get_concrete_function(ids)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="sample_count"):
+        traced(ids)
+
+
 def test_tpu_embedding_v2_too_many_ids_are_refused() -> None:
     limits = embedding.SparseCoreEmbeddingConfig(
         max_ids_per_table={"films": 4}, max_unique_ids_per_table={"films": 4}

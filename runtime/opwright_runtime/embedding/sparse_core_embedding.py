@@ -28,6 +28,7 @@ from opwright_runtime.embedding import tpu_embedding
 from opwright_runtime.embedding.feature_checks import check_features
 from opwright_runtime.embedding.keras_layers import adapt_layers
 from opwright_runtime.embedding.live_tables import show_tables_of
+from opwright_runtime.embedding.run_context import enclosing_run
 from opwright_runtime.embedding.sparse_core_limits import (
     FeatureConfig,
     Limits,
@@ -156,8 +157,11 @@ def enqueue(
     check_batch(self, features, weights, in_run=True)
     flat = nest.flatten(features)
     layout = layout_of(self)
-    for (path, feature), ids in zip(layout.features, flat, strict=True):
-        _check_samples(place_of(path), feature, ids)
+    # Keras traces it outside `run`, to infer the shapes of outputs. Sparse inputs are
+    # dense there, and the function does not run. The ops check the sizes too.
+    if enclosing_run() is not None or device is not None:
+        for (path, feature), ids in zip(layout.features, flat, strict=True):
+            _check_samples(place_of(path), feature, ids)
     rows = rows_of_ids(layout, flat)
     return original(nest.pack_sequence_as(features, rows), weights, device)
 
