@@ -30,6 +30,9 @@ from tensorflow.python.eager import core as _core
 from tensorflow.python.eager import execute as _execute
 from tensorflow.python.eager.polymorphic_function import compiler_ir as _compiler_ir
 from tensorflow.python.eager.polymorphic_function import (
+    concrete_function as _concrete_function,
+)
+from tensorflow.python.eager.polymorphic_function import (
     function_type_utils as _function_types,
 )
 from tensorflow.python.eager.polymorphic_function import (
@@ -91,6 +94,7 @@ flatten_function: Any = _constants.convert_variables_to_constants_v2
 """A ConcreteFunction with its variables as constants, and its calls inlined."""
 function_def_to_graph_def: Any = _function_defs.function_def_to_graph_def
 function_class: Any = _polymorphic_function.Function
+concrete_function_class: Any = _concrete_function.ConcreteFunction
 branch_or_loop_graph: Any = _branch_graphs.ControlFlowFuncGraph
 optimize_graph: Any = _grappler.OptimizeGraph
 """Grappler: maps a ConfigProto and a MetaGraphDef to a GraphDef."""

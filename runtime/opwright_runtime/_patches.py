@@ -18,6 +18,7 @@ import tensorflow as tf
 from opwright_runtime._internals import (
     autograph_config,
     branch_or_loop_graph,
+    concrete_function_class,
     ops,
     pywrap_tfe,
     resource_variable,
@@ -93,6 +94,15 @@ def replace_call_time_values(function: Function) -> None:
         RuntimeError: TensorFlow is none of `TESTED`.
     """
     _replace(branch_or_loop_graph, "capture_call_time_value", lambda _: function)
+
+
+def wrap_function_creation(wrapped: Callable[[Function], Function]) -> None:
+    """Replaces what makes a function of a graph, a type and attributes, once.
+
+    Raises:
+        RuntimeError: TensorFlow is not of `SPARSE_CORES`.
+    """
+    _replace(concrete_function_class, "from_func_graph", wrapped, SPARSE_CORES)
 
 
 def wrap_variable_conversion(wrapped: Callable[[Function], Function]) -> None:

@@ -200,7 +200,35 @@ def test_tpu_embedding_v2_too_many_ids_are_refused() -> None:
         setup.run(ragged([[0, 4, 8, 12, 16, 20], *IDS[1:]]))
 
 
-def test_tpu_embedding_v2_in_compiled_function_is_refused() -> None:
+@pytest.mark.parametrize("where", ["around_run", "run", "within_run"])
+def test_tpu_embedding_v2_in_compiled_function_trains_the_same(where: str) -> None:
+    """XLA compiles the dense part, and not the function with the tables."""
+    want = Setup()
+    expected = [want.run(ragged(), 2.0).numpy() for _ in range(2)]
+    setup = Setup(strict=where == "around_run")
+    setup.embedding.build()
+    double = tf.function(lambda x: 2.0 * x, jit_compile=True)
+
+    def step(ids: Any) -> tf.Tensor:
+        return setup.step(ids, double(tf.constant(1.0)))
+
+    compiled = tf.function(step, jit_compile=True)
+    called = step if where == "around_run" else compiled
+
+    def program(ids: Any) -> Any:
+        return setup.strategy.run(called, args=(ids,))
+
+    if where != "run":
+        program = tf.function(program, jit_compile=where == "around_run")
+    with pytest.warns(UserWarning, match="XLA does not compile this function here"):
+        first = program(ragged())
+    np.testing.assert_array_equal([first, program(ragged())], expected)
+    for got, one in zip(setup.values(), want.values(), strict=True):
+        np.testing.assert_array_equal(got, one)
+
+
+def test_tpu_embedding_v2_enqueue_in_compiled_function_in_run_is_refused() -> None:
+    """TensorFlow refuses it in any function within `run`, as on a TPU."""
     setup = Setup()
     setup.embedding.build()
     compiled = tf.function(setup.step, jit_compile=True)

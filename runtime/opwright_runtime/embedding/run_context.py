@@ -21,6 +21,7 @@ from opwright_runtime._internals import (
     tpu_replication,
 )
 from opwright_runtime._patches import wrap_variable_conversion
+from opwright_runtime.embedding.compiled_functions import is_kept_from_xla
 
 T = TypeVar("T")
 Arguments: TypeAlias = tuple[Sequence[object], Mapping[str, object]]
@@ -66,7 +67,8 @@ class Run(tpu_replication.TPUReplicateContext):  # type: ignore[misc]
         self._outside_compilation_counter = 0
 
     def AddOp(self, op: tf.Operation) -> None:
-        if self._in_xla and is_embedding_op(op.type):
+        refused = self._in_xla and is_embedding_op(op.type)
+        if refused and not is_kept_from_xla(op.graph):
             raise jit_compile_error(op.type)
         outer = self.outer_context
         op._set_control_flow_context(outer)

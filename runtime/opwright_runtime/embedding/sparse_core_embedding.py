@@ -25,6 +25,10 @@ from opwright_runtime._internals import (
 )
 from opwright_runtime._patches import wrap_sparse_core_embedding
 from opwright_runtime.embedding import tpu_embedding
+from opwright_runtime.embedding.compiled_functions import (
+    adapt_compiled_functions,
+    keep_from_xla,
+)
 from opwright_runtime.embedding.feature_checks import check_features
 from opwright_runtime.embedding.keras_layers import adapt_layers
 from opwright_runtime.embedding.live_tables import show_tables_of
@@ -121,6 +125,7 @@ def adapt_sparse_core_embedding() -> None:
         apply_gradients,
     )
     wrap_sparse_core_embedding(methods, (assign_on_device, read_from_device), wrapped)
+    adapt_compiled_functions()
     register_read_only_op(_LOOKUP)
 
 
@@ -154,6 +159,7 @@ def enqueue(
     weights: object = None,
     device: str | None = None,
 ) -> object:
+    keep_from_xla()
     check_batch(self, features, weights, in_run=True)
     flat = nest.flatten(features)
     layout = layout_of(self)
@@ -225,6 +231,7 @@ def dequeue(
     self: TPUEmbeddingV2, original: Method, partitioned_tensors: Batch
 ) -> object:
     del original
+    keep_from_xla()
     with _Pipelining(self, "forward"):
         batches = self._copy_tensors_to_device(partitioned_tensors)
         found = {
@@ -249,6 +256,7 @@ def apply_gradients(
             f"{_devices(self)}. Call it in the function that strategy.run calls, and "
             "not within merge_call there: each replica calls it for its own core."
         )
+    keep_from_xla()
     nest.assert_same_structure(self._feature_config, gradients)
     stacked = self._stack_gradients(gradients)
     names = list(self._stacked_table_to_tables)

@@ -93,8 +93,8 @@ class SoftwareTPUStrategy(tpu_strategy.TPUStrategyV2):  # type: ignore[misc]
             tensors of all cores.
 
         Raises:
-            NotImplementedError: ops of TPU embeddings, here or in `fn`, are in a
-                function with `jit_compile=True`.
+            NotImplementedError: ops of TPU embeddings are in a function with
+                `jit_compile=True`. A `TPUEmbeddingV2` may be in one that calls `run`.
         """
         if tf.inside_function() or in_embedding_step():
             return self._run(fn, args, kwargs)
