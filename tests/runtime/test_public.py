@@ -43,11 +43,12 @@ OPWRIGHT = {
 TPU = {
     "DroppedIds", "DynamicLearningRate", "EmbeddingConfig", "EmbeddingFeature",
     "EmbeddingTable", "LiveTable", "TPUEmbeddingConfiguration", "TableValues",
-    "TorchrecState",
+    "JaxStack", "TorchrecState",
     "drop_embedding_batches", "embedding_bytes_sent", "embedding_lookup",
     "embedding_step", "embedding_step_count", "load_tables", "software_strategy",
     "sparsecore_dropped_ids", "sparsecore_limits", "table", "tables_from_checkpoint",
-    "tables_from_torchrec", "tables_to_torchrec",
+    "tables_from_jax_stacks", "tables_from_torchrec", "tables_to_jax_stacks",
+    "tables_to_torchrec",
     *optimizers.__all__,  # One for each rule that TensorFlow has no class for.
 }
 #: The public modules of the runtime; of `gencode` generated code decides.

@@ -22,6 +22,13 @@ from opwright_runtime.embedding.configuration import EmbeddingTable as Embedding
 from opwright_runtime.embedding.hosts import (
     embedding_bytes_sent as embedding_bytes_sent,
 )
+from opwright_runtime.embedding.jax_stacks import JaxStack as JaxStack
+from opwright_runtime.embedding.jax_stacks import (
+    tables_from_jax_stacks as tables_from_jax_stacks,
+)
+from opwright_runtime.embedding.jax_stacks import (
+    tables_to_jax_stacks as tables_to_jax_stacks,
+)
 from opwright_runtime.embedding.live_tables import LiveTable as LiveTable
 from opwright_runtime.embedding.live_tables import table as table
 from opwright_runtime.embedding.lookup import embedding_lookup as embedding_lookup
@@ -58,6 +65,7 @@ if not TYPE_CHECKING:
         "EmbeddingConfig",
         "EmbeddingFeature",
         "EmbeddingTable",
+        "JaxStack",
         "LiveTable",
         "TPUEmbeddingConfiguration",
         "TableValues",
@@ -73,7 +81,9 @@ if not TYPE_CHECKING:
         "sparsecore_limits",
         "table",
         "tables_from_checkpoint",
+        "tables_from_jax_stacks",
         "tables_from_torchrec",
+        "tables_to_jax_stacks",
         "tables_to_torchrec",
         *optimizers.__all__,
     ]
