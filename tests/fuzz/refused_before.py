@@ -59,7 +59,7 @@ REFUSED_FOR = {
     ),
     "AudioMicrofrontend": (
         r"sample_rate \* window_size",
-        "keeps 32 bits of the number of samples, or ends",
+        "keeps 16 bits of the places in a spectrum, or ends",
     ),
     **dict.fromkeys(
         ("CropAndResizeGradBoxes", "CropAndResizeGradImage"),
