@@ -97,7 +97,7 @@ class AudioMicrofrontend(TensorOp[OutType]):
 
     OP_NAME = "AudioMicrofrontend"
     REQUIRES = (
-        "1000 <= sample_rate * window_step <= sample_rate * window_size < 2**31",
+        "1000 <= sample_rate * window_step <= sample_rate * window_size < 65537 * 1000",
         "num_channels >= 0",
         "frame_stride >= 1",
         "out_scale != 0",
@@ -398,8 +398,8 @@ class AudioMicrofrontend(TensorOp[OutType]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `1000 <= sample_rate *
-                window_step <= sample_rate * window_size < 2**31`, `num_channels >= 0`,
-                `frame_stride >= 1`, `out_scale != 0`,
+                window_step <= sample_rate * window_size < 65537 * 1000`,
+                `num_channels >= 0`, `frame_stride >= 1`, `out_scale != 0`,
                 `left_context + right_context >= -1`,
                 `left_context > -(2**31) and right_context < 2**31 - 1`,
                 `0 <= lower_band_limit <= sample_rate`,
@@ -540,7 +540,10 @@ def _holds(
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            1000 <= sample_rate * window_step <= sample_rate * window_size < 2147483648
+            1000
+            <= sample_rate * window_step
+            <= sample_rate * window_size
+            < 65537 * 1000
             and num_channels >= 0
             and frame_stride >= 1
             and out_scale != 0
@@ -708,8 +711,9 @@ def audio_microfrontend(
 
     Raises:
         OpError: the op refuses an argument. The call needs `1000 <= sample_rate *
-            window_step <= sample_rate * window_size < 2**31`, `num_channels >= 0`,
-            `frame_stride >= 1`, `out_scale != 0`, `left_context + right_context >= -1`,
+            window_step <= sample_rate * window_size < 65537 * 1000`,
+            `num_channels >= 0`, `frame_stride >= 1`, `out_scale != 0`,
+            `left_context + right_context >= -1`,
             `left_context > -(2**31) and right_context < 2**31 - 1`,
             `0 <= lower_band_limit <= sample_rate`,
             `not upper_band_limit > sample_rate`, `memory("int64", elements(audio),

@@ -22,10 +22,12 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
     new,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -90,6 +92,7 @@ class PaddedBatchDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "PaddedBatchDataset"
+    REQUIRES = ("elements(padded_shapes) < 254",)
     SHAPES = {
         "input_dataset": "()",
         "batch_size": "()",
@@ -179,7 +182,8 @@ class PaddedBatchDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of padded batches.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(padded_shapes) < 254`.
 
         Example:
             >>> ragged = tf.data.Dataset.range(1, 4).map(tf.range)._variant_tensor
@@ -204,6 +208,7 @@ class PaddedBatchDataset(TensorOp[TVariant]):
                     or fits(TInt64, batch_size)
                 )
                 and (all_tensors(padded_shapes) or fits(TInt64, padded_shapes))
+                and _holds(padded_shapes)
             ):
                 op.handle = execute(
                     context[CURRENT],
@@ -231,6 +236,17 @@ class PaddedBatchDataset(TensorOp[TVariant]):
 
 DEFAULTS = PaddedBatchDataset.Options()
 MERGE = PaddedBatchDataset.Options.merge
+
+
+def _holds(padded_shapes: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return all(
+            elements_of(_padded_shapes) < 254
+            for _padded_shapes in tensors_of(padded_shapes)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -282,7 +298,8 @@ def padded_batch_dataset(
         handle: variant, `scalar`. The data set of padded batches.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(padded_shapes) < 254`.
 
     Example:
         >>> ragged = tf.data.Dataset.range(1, 4).map(tf.range)._variant_tensor
@@ -306,6 +323,7 @@ def padded_batch_dataset(
                 or fits(TInt64, batch_size)
             )
             and (all_tensors(padded_shapes) or fits(TInt64, padded_shapes))
+            and _holds(padded_shapes)
         ):
             _result = execute(
                 context[CURRENT],

@@ -24,10 +24,12 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
     new,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -99,6 +101,7 @@ class PaddedBatchDatasetV2(TensorOp[TVariant]):
     """
 
     OP_NAME = "PaddedBatchDatasetV2"
+    REQUIRES = ("elements(padded_shapes) < 254",)
     SHAPES = {
         "input_dataset": "()",
         "batch_size": "()",
@@ -202,7 +205,8 @@ class PaddedBatchDatasetV2(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of padded batches.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(padded_shapes) < 254`.
 
         Example:
             >>> ragged = tf.data.Dataset.range(1, 4).map(tf.range)._variant_tensor
@@ -231,6 +235,7 @@ class PaddedBatchDatasetV2(TensorOp[TVariant]):
                 )
                 and (all_tensors(padded_shapes) or fits(TInt64, padded_shapes))
                 and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
+                and _holds(padded_shapes)
             ):
                 op.handle = execute(
                     context[CURRENT],
@@ -265,6 +270,17 @@ class PaddedBatchDatasetV2(TensorOp[TVariant]):
 
 DEFAULTS = PaddedBatchDatasetV2.Options()
 MERGE = PaddedBatchDatasetV2.Options.merge
+
+
+def _holds(padded_shapes: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return all(
+            elements_of(_padded_shapes) < 254
+            for _padded_shapes in tensors_of(padded_shapes)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -324,7 +340,8 @@ def padded_batch_dataset_v2(
         handle: variant, `scalar`. The data set of padded batches.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(padded_shapes) < 254`.
 
     Example:
         >>> ragged = tf.data.Dataset.range(1, 4).map(tf.range)._variant_tensor
@@ -352,6 +369,7 @@ def padded_batch_dataset_v2(
             )
             and (all_tensors(padded_shapes) or fits(TInt64, padded_shapes))
             and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
+            and _holds(padded_shapes)
         ):
             _result = execute(
                 context[CURRENT],

@@ -17,13 +17,17 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     most_of,
     new,
+    product_of,
     products_of,
     ranks_of,
     shapes_of,
+    sizes_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -91,6 +95,7 @@ class MapDefun(Op):
     REQUIRES = (
         "most(ranks(output_shapes)) < 254",
         "most(products(output_shapes)) < 2**40",
+        "len(arguments) == 0 or elements(arguments[0]) > 0 or prod(shape(arguments[0])[:1]) <= 2**20",
     )
     SHAPES = {
         "arguments": "(n, *x[i])",
@@ -178,7 +183,8 @@ class MapDefun(Op):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `most(ranks(output_shapes)) < 254`,
-                `most(products(output_shapes)) < 2**40`.
+                `most(products(output_shapes)) < 2**40`, `len(arguments) == 0 or
+                elements(arguments[0]) > 0 or prod(shape(arguments[0])[:1]) <= 2**20`.
 
         Example:
             >>> spec = tf.TensorSpec([], tf.float32)
@@ -194,7 +200,7 @@ class MapDefun(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(output_shapes):
+            if scope.eager and not graphs.stack and _holds(arguments, output_shapes):
                 op.output = execute(
                     context[CURRENT],
                     "MapDefun",
@@ -230,13 +236,18 @@ DEFAULTS = MapDefun.Options()
 MERGE = MapDefun.Options.merge
 
 
-def _holds(output_shapes: Sequence[object]) -> bool:
+def _holds(arguments: object, output_shapes: Sequence[object]) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
             most_of(ranks_of((_shapes_of_output_shapes := shapes_of(output_shapes))))
             < 254
             and most_of(products_of(_shapes_of_output_shapes)) < 1099511627776
+            and (
+                len((_tensors_of_arguments := tensors_of(arguments))) == 0
+                or elements_of(_tensors_of_arguments[0]) > 0
+                or product_of(sizes_of(_tensors_of_arguments[0])[:1]) <= 1048576
+            )
         )
     except Exception:
         return False
@@ -289,7 +300,9 @@ def map_defun(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `most(ranks(output_shapes)) < 254`, `most(products(output_shapes)) < 2**40`.
+            `most(ranks(output_shapes)) < 254`, `most(products(output_shapes)) < 2**40`,
+            `len(arguments) == 0 or elements(arguments[0]) > 0 or
+            prod(shape(arguments[0])[:1]) <= 2**20`.
 
     Example:
         >>> spec = tf.TensorSpec([], tf.float32)
@@ -304,7 +317,7 @@ def map_defun(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack and _holds(output_shapes):
+        if context[EAGER] and not graphs.stack and _holds(arguments, output_shapes):
             _result = execute(
                 context[CURRENT],
                 "MapDefun",

@@ -27,6 +27,7 @@ from opwright_runtime.gencode import (
     least_of,
     most_of,
     new,
+    product_of,
     sizes_of,
     some_dtype_of,
     tensors_of,
@@ -111,9 +112,11 @@ class RaggedTensorToTensor(TensorOp[T]):
 
     OP_NAME = "RaggedTensorToTensor"
     REQUIRES = (
+        "len(row_partition_types) <= num_row_partition_tensors",
         "rising(row_partition_tensors)",
         'memory("int64", 4, most(row_partition_tensors) - least(row_partition_tensors))',
         "memory(T, contents(shape))",
+        'memory(T, elements(row_partition_tensors[0]) - 1 if elements(shape) > 1 and contents(shape)[0] < 0 and row_partition_types[0] == "ROW_SPLITS" else 1, max(prod(contents(shape)[1:]), 1))',
         'row_partition_types[-1] == "VALUE_ROWIDS" or last(row_partition_tensors[-1]) <= shape(values)[0]',
         'row_partition_types[-1] != "VALUE_ROWIDS" or elements(row_partition_tensors[-1]) <= shape(values)[0]',
         'num_row_partition_tensors < 2 or len(row_partition_types) < 2 or row_partition_types[1] != "ROW_SPLITS" or elements(row_partition_tensors[1]) <= last(row_partition_tensors[0]) + 1',
@@ -192,10 +195,14 @@ class RaggedTensorToTensor(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
+                `len(row_partition_types) <= num_row_partition_tensors`,
                 `rising(row_partition_tensors)`, `memory("int64", 4,
                 most(row_partition_tensors) - least(row_partition_tensors))`,
-                `memory(T, contents(shape))`, `row_partition_types[-1] == "VALUE_ROWIDS"
-                or last(row_partition_tensors[-1]) <= shape(values)[0]`,
+                `memory(T, contents(shape))`, `memory(T,
+                elements(row_partition_tensors[0]) - 1 if elements(shape) > 1 and
+                contents(shape)[0] < 0 and row_partition_types[0] == "ROW_SPLITS" else
+                1, max(prod(contents(shape)[1:]), 1))`, `row_partition_types[-1] ==
+                "VALUE_ROWIDS" or last(row_partition_tensors[-1]) <= shape(values)[0]`,
                 `row_partition_types[-1] != "VALUE_ROWIDS" or
                 elements(row_partition_tensors[-1]) <= shape(values)[0]`,
                 `num_row_partition_tensors < 2 or len(row_partition_types) < 2 or
@@ -267,9 +274,13 @@ def _holds(
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            all(
+            len(row_partition_types)
+            <= len(
+                (_tensors_of_row_partition_tensors := tensors_of(row_partition_tensors))
+            )
+            and all(
                 is_rising(_row_partition_tensors)
-                for _row_partition_tensors in tensors_of(row_partition_tensors)
+                for _row_partition_tensors in _tensors_of_row_partition_tensors
             )
             and all(
                 has_room(
@@ -277,27 +288,38 @@ def _holds(
                     4,
                     most_of(_row_partition_tensors) - least_of(_row_partition_tensors),
                 )
-                for _row_partition_tensors in tensors_of(row_partition_tensors)
+                for _row_partition_tensors in _tensors_of_row_partition_tensors
             )
-            and has_room(some_dtype_of(values, default_value), contents_of(shape))
+            and has_room(
+                (
+                    _some_dtype_of_values_default_value := some_dtype_of(
+                        values, default_value
+                    )
+                ),
+                (_contents_of_shape := contents_of(shape)),
+            )
+            and has_room(
+                _some_dtype_of_values_default_value,
+                (
+                    elements_of(_tensors_of_row_partition_tensors[0]) - 1
+                    if elements_of(shape) > 1
+                    and _contents_of_shape[0] < 0
+                    and (row_partition_types[0] == "ROW_SPLITS")
+                    else 1
+                ),
+                max(product_of(_contents_of_shape[1:]), 1),
+            )
             and (
                 row_partition_types[-1] == "VALUE_ROWIDS"
-                or last_of(tensors_of(row_partition_tensors)[-1]) <= sizes_of(values)[0]
+                or last_of(_tensors_of_row_partition_tensors[-1]) <= sizes_of(values)[0]
             )
             and (
                 row_partition_types[-1] != "VALUE_ROWIDS"
-                or elements_of(tensors_of(row_partition_tensors)[-1])
+                or elements_of(_tensors_of_row_partition_tensors[-1])
                 <= sizes_of(values)[0]
             )
             and (
-                len(
-                    (
-                        _tensors_of_row_partition_tensors := tensors_of(
-                            row_partition_tensors
-                        )
-                    )
-                )
-                < 2
+                len(_tensors_of_row_partition_tensors) < 2
                 or len(row_partition_types) < 2
                 or row_partition_types[1] != "ROW_SPLITS"
                 or (
@@ -367,10 +389,14 @@ def ragged_tensor_to_tensor(
 
     Raises:
         OpError: the op refuses an argument. The call needs
+            `len(row_partition_types) <= num_row_partition_tensors`,
             `rising(row_partition_tensors)`, `memory("int64", 4,
             most(row_partition_tensors) - least(row_partition_tensors))`,
-            `memory(T, contents(shape))`, `row_partition_types[-1] == "VALUE_ROWIDS" or
-            last(row_partition_tensors[-1]) <= shape(values)[0]`,
+            `memory(T, contents(shape))`, `memory(T, elements(row_partition_tensors[0])
+            - 1 if elements(shape) > 1 and contents(shape)[0] < 0 and
+            row_partition_types[0] == "ROW_SPLITS" else 1,
+            max(prod(contents(shape)[1:]), 1))`, `row_partition_types[-1] ==
+            "VALUE_ROWIDS" or last(row_partition_tensors[-1]) <= shape(values)[0]`,
             `row_partition_types[-1] != "VALUE_ROWIDS" or
             elements(row_partition_tensors[-1]) <= shape(values)[0]`,
             `num_row_partition_tensors < 2 or len(row_partition_types) < 2 or
