@@ -142,7 +142,8 @@ def _window(
 
 def extent(row: tuple[int, ...]) -> int:
     """The product of the sizes that are not 0, which TensorFlow also has to hold."""
-    return math.prod([size for size in row if size])
+    # It is faster for the usual row, which has no 0.
+    return math.prod(row) or math.prod([size for size in row if size])
 
 
 # The functions that return a row of sizes.

@@ -807,3 +807,79 @@ def test_attr_below_its_minimum_is_named_before_a_condition(
         )
     words = "ExtractImagePatches: ksizes must be at least 4 elements, not "
     assert str(caught.value).startswith(words)
+
+
+#: A reference for each property of all elements.
+REFERENCES: dict[str, Callable[[Any], Any]] = {
+    "all_finite": lambda x: np.isfinite(x).all(),
+    "is_nan_free": lambda x: not np.isnan(x).any(),
+    "is_rising": lambda x: (np.diff(x.ravel()) >= 0).all(),
+    "least_of": np.min,
+    "most_of": np.max,
+}
+ROWS: list[list[float]] = [
+    [1.0],
+    [1.0, 1.0, 2.0],
+    [2.0, 1.0],
+    [1.0, math.nan, 0.0],
+    [math.inf, -math.inf],
+    [math.inf, 1.0],
+    [1e308, 1e308],
+    [-1e308, -1e308, 1.0],
+]
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+@pytest.mark.parametrize("times", [1, 40])
+def test_property_of_few_numbers_is_that_of_many(name: str, times: int) -> None:
+    for row in ROWS:
+        for array in (
+            np.array(row * times),
+            np.array([row * times]),
+            np.float64(row[0]),
+        ):
+            found = getattr(properties, name)(tf.constant(array, tf.float64))
+            expected = REFERENCES[name](array)
+            assert found == expected or (found != found and expected != expected), array
+
+
+@pytest.mark.parametrize("times", [1, 40])
+def test_is_permutation_and_rising_of_integers_are_exact(times: int) -> None:
+    numbers = np.arange(3 * times)
+    for change in (0, 1):
+        numbers[0] += change
+        tensor = tf.constant(numbers)
+        assert properties.is_permutation(tensor) is not bool(change)
+        assert properties.is_rising(tensor)
+    assert not properties.is_rising(tf.constant(numbers[::-1].copy()))
+
+
+@pytest.mark.parametrize("count", [2, 40])
+def test_spans_and_batches_of_few_rows_are_those_of_many(count: int) -> None:
+    spans = np.tile([9, 1, 5], (count, 1))
+    indices = np.arange(count * 4).reshape(count, 4)
+    assert properties.are_spans(tf.constant(spans), 5)
+    assert properties.is_batched(tf.constant(indices), 4)
+    for at, wrong in ((1, -1), (1, 6), (2, 6)):
+        bad = spans.copy()
+        bad[-1, at] = wrong
+        assert not properties.are_spans(tf.constant(bad), 5)
+    for wrong in (count * 4, (count - 1) * 4 - 1):
+        bad = indices.copy()
+        bad[-1, 0] = wrong
+        assert not properties.is_batched(tf.constant(bad), 4)
+
+
+@pytest.mark.parametrize("count", [2, 40])
+@pytest.mark.parametrize("step", [1.0, 0.5, -1.0])
+def test_steps_of_few_ranges_are_those_of_many(count: int, step: float) -> None:
+    starts = [0.0] * count
+    found = properties.steps_of(
+        tf.constant(starts), tf.constant([3.0] * count), tf.constant(step)
+    )
+    assert found == count * len(np.arange(0.0, 3.0, step))
+
+
+def test_steps_of_ranges_without_end_are_more_than_memory() -> None:
+    starts, ends = tf.constant([0.0, 0.0]), tf.constant([math.inf, 1.0])
+    assert properties.steps_of(starts, ends, tf.constant(1.0)) >= 2**62

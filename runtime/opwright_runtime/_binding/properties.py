@@ -34,6 +34,7 @@ _array: Callable[[object], Any] = EagerTensor._numpy_internal
 _datatype_enum: Callable[[object], int] = EagerTensor._datatype_enum
 
 _NUMBERS = frozenset({bool, int, float})
+_REALS = frozenset({int, float})
 _INTEGERS = frozenset(np.dtype(one).type for one in "bhilqBHILQ")
 _FLOATS = frozenset({np.float16, np.float32, np.float64})
 _SCALARS = frozenset({bool, int, float, complex, str, bytes})
@@ -172,8 +173,19 @@ def steps_of(start: Any, limit: Any, delta: Any) -> int:
         length = (end - first) / step if step else 0.0
         # TensorFlow refuses a range without end.
         return max(math.ceil(length), 0) if math.isfinite(length) else 0
-    rows = (np.asarray(_numbers(one), np.float64) for one in (start, limit, delta))
-    firsts, ends, steps = rows
+    few = [_few(start), _few(limit), _few(delta)]
+    count = max(map(len, few))
+    if all(len(one) in (1, count) for one in few):
+        rows = [one if len(one) == count else one * count for one in few]
+        if all(rows[2]):
+            lengths = [
+                (end - first) / step for first, end, step in zip(*rows, strict=True)
+            ]
+            if math.isfinite(sum(lengths)):
+                return sum([min(math.ceil(one), 2**62) for one in lengths if one > 0])
+    firsts, ends, steps = (
+        np.asarray(_numbers(one), np.float64) for one in (start, limit, delta)
+    )
     with np.errstate(all="ignore"):
         counts = np.ceil((ends - firsts) / steps)
     return int(np.nan_to_num(counts).clip(0, 2.0**62).sum())
@@ -185,7 +197,7 @@ def padded_of(value: Any, paddings: Any) -> tuple[int, ...]:
     if added.shape != (len(sizes), 2):
         raise TypeError
     pairs = zip(sizes, added.tolist(), strict=True)
-    return tuple(size + before + behind for size, (before, behind) in pairs)
+    return tuple([size + before + behind for size, (before, behind) in pairs])
 
 
 def is_convolved(
@@ -266,15 +278,11 @@ def most_of(value: Any) -> float:
 def _extreme(
     value: Any, among: Callable[..., float], of_array: Callable[..., Any], empty: float
 ) -> float:
-    if type(value) is EagerTensor:
-        numbers = _array(value)
-        if _rank(value) == 1 and 0 < _elements(value) <= _FEW:
-            # It is the usual case, which has to be fast.
-            few = numbers.tolist()
-            if type(few[0]) is int:
-                return among(few)
-    else:
-        numbers = _numbers(value)
+    few = _few(value)
+    if few and (type(few[0]) is int or not math.isnan(sum(few))):
+        # It is the usual case, which has to be fast.
+        return among(few)
+    numbers = _numbers(value)
     size = numbers.size
     is_integer = numbers.dtype.kind in "iu"
     if is_integer and size <= _FEW:
@@ -294,9 +302,30 @@ def _are_integers(values: Sequence[Any]) -> bool:
         return False
 
 
+def _few(value: Any) -> list[Any]:
+    """The numbers of a tensor with few; an empty list for any other value.
+
+    Functions of Python take less time for them than those of NumPy. Without an element
+    that is nan or inf, their sum is seldom one of these.
+    """
+    if type(value) is not EagerTensor or not 0 < _elements(value) <= _FEW:
+        return []
+    rank = _rank(value)
+    if not rank:
+        few = [value_of(value)]
+    else:
+        numbers = _array(value)
+        few = (numbers if rank == 1 else numbers.ravel()).tolist()
+    return few if type(few[0]) in _REALS else []
+
+
 def all_finite(value: Any) -> bool:
     if type(value) in _NUMBERS:
         return math.isfinite(value)
+    if type(value) is EagerTensor and _rank(value):
+        few = _few(value)
+        if few and math.isfinite(sum(few)):
+            return True
     numbers = _numbers(value)
     return bool(
         math.isfinite(numbers) if not numbers.ndim else np.isfinite(numbers).all()
@@ -321,12 +350,20 @@ def is_batched(value: Any, size: int) -> bool:
     numbers = _numbers(value)
     if not numbers.size:
         return True
+    if numbers.size <= _FEW:
+        rows = enumerate(numbers.reshape(len(numbers), -1).tolist())
+        return all(
+            n * size <= min(row) and max(row) < (n + 1) * size for n, row in rows
+        )
     starts = np.arange(len(numbers))[:, np.newaxis] * size
     offsets = numbers.reshape(len(numbers), -1) - starts
     return bool((offsets >= 0).all() and (offsets < size).all())
 
 
 def is_nan_free(value: Any) -> bool:
+    few = _few(value)
+    if few and not math.isnan(sum(few)):
+        return True
     return not np.isnan(_numbers(value)).any()
 
 
@@ -366,17 +403,25 @@ def are_spans(value: Any, size: int) -> bool:
     numbers = _numbers(value)
     if numbers.ndim != 2 or numbers.shape[1] < 2:
         return False
+    if numbers.size <= _FEW:
+        return all(0 <= start <= end <= size for *_, start, end in numbers.tolist())
     starts, ends = numbers[:, -2], numbers[:, -1]
     return bool(((starts >= 0) & (starts <= ends) & (ends <= size)).all())
 
 
 def is_rising(value: Any) -> bool:
     """Whether no element is less than the one before it."""
+    few = _few(value)
+    if few and not math.isnan(sum(few)):
+        return few == sorted(few)
     numbers = _numbers(value).ravel()
     return bool((numbers[1:] >= numbers[:-1]).all())
 
 
 def is_permutation(value: Any) -> bool:
+    few = _few(value)
+    if few:
+        return sorted(few) == [*range(len(few))]
     numbers = _numbers(value).ravel()
     return np.array_equal(np.sort(numbers), np.arange(numbers.size))
 
@@ -483,7 +528,15 @@ def held_in(data: Any) -> str | None:
 
 def held_shape_in(data: Any) -> tuple[int, ...] | None:
     """`held_of` for the data of a handle, which may be None."""
-    held = () if data is None else data.shape_and_type
+    if data is None:
+        return None
+    return _held_shape(type(data).FromString, data.SerializeToString())
+
+
+@lru_cache
+def _held_shape(read: Callable[[bytes], Any], data: bytes) -> tuple[int, ...] | None:
+    """The shape in serialized data of a handle. A message takes longer to read."""
+    held = read(data).shape_and_type
     if not held or held[0].shape.unknown_rank:
         return None
     sizes = tuple(one.size for one in held[0].shape.dim)
