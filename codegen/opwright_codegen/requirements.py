@@ -373,6 +373,7 @@ _PYTHON: Final = {
     MEMORY: "has_room",
     "steps": "steps_of",
     "padded": "padded_of",
+    "banded": "banded_of",
     "pairs": "are_pairs",
     "single": "is_single",
     "convolves": "is_convolved",

@@ -98,6 +98,7 @@ MEMORY: Final = "memory"
 #: `OF_TEXT` also take an attr that is text.
 #: `steps(start, limit, delta)`: the total length of the ranges.
 #: `padded(x, paddings)`: the shape of `x` with paddings.
+#: `banded(diagonal, k, num_rows, num_cols)`: the shape of matrices of these diagonals.
 #: `pairs(table, dataset)`: the elements of the data set are keys and values of the
 #: dtypes of the table.
 #: `single(dataset)`: no element of the data set has another number of values than 1, as
@@ -108,6 +109,7 @@ MEMORY: Final = "memory"
 JOINT: Final = {
     "steps": (3, Kind.SIZE),
     "padded": (2, Kind.ROW),
+    "banded": (4, Kind.ROW),
     "pairs": (2, Kind.FLAG),
     "single": (1, Kind.FLAG),
     "convolves": (4, Kind.FLAG),

@@ -99,6 +99,10 @@ def load_op(*conditions: str) -> Op:
             "has_room(dtype_name(out), padded_of(a, size))",
         ),
         (
+            "memory(T, banded(a, size, size, size))",
+            "has_room(some_dtype_of(a, b, parts), banded_of(a, size, size, size))",
+        ),
+        (
             "convolves(a, b, size, size, format)",
             "is_convolved(a, b, size, size, format)",
         ),

@@ -15,7 +15,7 @@ import opwright
 from opwright import OpInputError, OpMemoryError, Scope, TFloat32, checked, load_checked
 from opwright.array import concat_v2, fill, pack
 from opwright.io import parse_example
-from opwright.linalg import batch_mat_mul_v2
+from opwright.linalg import batch_mat_mul_v2, matrix_diag_v3
 from opwright.math import add_v2, square
 from opwright.nn import Conv2D, conv2d
 from opwright.signal import irfft
@@ -23,6 +23,7 @@ from opwright.tensor_list import tensor_list_length, tensor_list_reserve
 from opwright.train import resource_apply_keras_momentum
 from opwright.variables import resource_gather
 from opwright.xla import xla_conv_v2
+from opwright_runtime._binding import memory
 from opwright_runtime._internals import ConvolutionDimensionNumbers
 
 IMAGE = np.ones((1, 4, 4, 1), np.float32)
@@ -81,6 +82,30 @@ def test_checked_function_refuses_size_when_it_runs() -> None:
     assert call(tf.constant([2, 3])).shape == (2, 3)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"memory\(T, contents"):
         call(tf.constant([2**20, 2**20]))
+
+
+@pytest.mark.parametrize(
+    ("k", "rows", "columns"), [(0, -1, -1), ([1], -1, -1), ([0, 1], -1, 7), (-2, 4, 5)]
+)
+def test_checked_matrices_refuse_size_when_they_run(
+    k: Any, rows: int, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    diagonals = tf.constant([[1, 2], [3, 4]])
+    inputs = (tf.constant(k), tf.constant(rows), tf.constant(columns))
+    needed = 4 * int(tf.size(matrix_diag_v3(diagonals, *inputs, 0)))
+
+    def call(*each: Any) -> Any:
+        return matrix_diag_v3(*each, 0)
+
+    for limit in (needed, needed - 1):
+        monkeypatch.setattr(memory, "_LIMIT", limit)
+        monkeypatch.setattr(memory, "SMALL", 0)
+        function = traced(call, *[tf.int32] * 4)
+        if limit < needed:
+            with pytest.raises(tf.errors.InvalidArgumentError, match="banded"):
+                function(diagonals, *inputs)
+        else:
+            assert 4 * int(tf.size(function(diagonals, *inputs))) == needed
 
 
 def test_checked_product_refuses_size_of_batches_when_it_runs() -> None:

@@ -33,6 +33,7 @@ from opwright.linalg import (
     batch_mat_mul_v2,
     batch_mat_mul_v3,
     cholesky,
+    matrix_diag_v3,
     matrix_triangular_solve,
 )
 from opwright.lookup import anonymous_hash_table, initialize_table_from_dataset
@@ -883,3 +884,32 @@ def test_steps_of_few_ranges_are_those_of_many(count: int, step: float) -> None:
 def test_steps_of_ranges_without_end_are_more_than_memory() -> None:
     starts, ends = tf.constant([0.0, 0.0]), tf.constant([math.inf, 1.0])
     assert properties.steps_of(starts, ends, tf.constant(1.0)) >= 2**62
+
+
+BANDS = [
+    ([1, 2], 0, -1, -1),
+    ([1, 2], 1, -1, -1),
+    ([1, 2], -1, 5, -1),
+    ([1, 2], [-1], -1, 4),
+    ([[1, 2], [3, 4]], [-1, 0], -1, -1),
+    ([[[1, 2, 3], [3, 4, 5]]] * 2, [0, 1], 3, 5),
+    ([[1, 2], [3, 4]], [2, 2], -1, -1),
+    ([[1, 2]], -2, -1, -1),
+]
+
+
+@pytest.mark.parametrize(("diagonal", "k", "rows", "columns"), BANDS)
+def test_banded_of_is_shape_that_tensorflow_makes(
+    diagonal: Any, k: Any, rows: int, columns: int
+) -> None:
+    inputs = [tf.constant(one) for one in (diagonal, k, rows, columns)]
+    made = tf.raw_ops.MatrixDiagV3(
+        diagonal=inputs[0], k=k, num_rows=rows, num_cols=columns, padding_value=0
+    )
+    assert properties.banded_of(*inputs) == tuple(made.shape)
+
+
+def test_matrices_larger_than_memory_are_refused() -> None:
+    for diagonal, k, rows in (([1], -(2**24), -1), ([1], 2**24, -1), ([1], 0, 2**30)):
+        with pytest.raises(OpMemoryError):
+            matrix_diag_v3(diagonal, k, rows, 2**24 if rows > 0 else -1, 0)

@@ -592,6 +592,27 @@ def _padded(tensor: Any, paddings: Any) -> Any:
     return tf.shape(tensor, tf.int64) + tf.reduce_sum(tf.cast(paddings, tf.int64), -1)
 
 
+def _banded(diagonal: Any, k: Any, num_rows: Any, num_cols: Any) -> Any:
+    # Parts that are missing are 0. Other conditions say that they must be there.
+    sizes = tf.shape(diagonal, tf.int64)
+    longest = tf.pad(sizes, [[1, 0]])[-1]
+    lowest, highest = tf.pad(_flat(k), [[0, 1]])[0], tf.pad(_flat(k), [[1, 0]])[-1]
+    rows, columns = (tf.pad(_flat(one), [[0, 1]])[0] for one in (num_rows, num_cols))
+    needed_rows = longest - tf.minimum(highest, 0)
+    needed_columns = longest + tf.maximum(lowest, 0)
+    is_square = tf.cast((rows < 0) & (columns < 0), tf.int64)
+    square = is_square * tf.maximum(needed_rows, needed_columns)
+    row_of_each = tf.where(tf.equal(lowest, highest), 1, 2)
+    return tf.concat(
+        [
+            sizes[: tf.size(sizes) - row_of_each],
+            [tf.maximum(tf.maximum(rows, needed_rows), square)],
+            [tf.maximum(tf.maximum(columns, needed_columns), square)],
+        ],
+        0,
+    )
+
+
 #: No tensor has more axes.
 _MOST_AXES = 254
 
@@ -644,6 +665,7 @@ def _broadcast(*rows: Any) -> Any:
 _JOINT: Mapping[str, Callable[..., Any]] = {
     "steps": _steps,
     "padded": _padded,
+    "banded": _banded,
     "convolves": _convolves,
 }
 _OF_ROWS: Mapping[str, Callable[..., Any]] = {

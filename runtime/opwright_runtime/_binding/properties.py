@@ -200,6 +200,26 @@ def padded_of(value: Any, paddings: Any) -> tuple[int, ...]:
     return tuple([size + before + behind for size, (before, behind) in pairs])
 
 
+def banded_of(diagonal: Any, k: Any, num_rows: Any, num_cols: Any) -> tuple[float, ...]:
+    """The shape of the matrices that MatrixDiagV3 makes of their diagonals.
+
+    Args:
+        diagonal: the diagonals. Only if there are several is each a row of its own.
+        k: the number of the lowest diagonal, and that of the highest.
+        num_rows: how many rows a matrix has; negative: as many as are needed.
+        num_cols: how many columns it has, likewise.
+    """
+    sizes, band = sizes_of(diagonal), contents_of(k)
+    rows, columns = value_of(num_rows), value_of(num_cols)
+    lowest, highest, longest = band[0], band[-1], sizes[-1]
+    needed_rows = longest - highest if highest < 0 else longest
+    needed_columns = longest + lowest if lowest > 0 else longest
+    if rows < 0 and columns < 0:
+        needed_rows = needed_columns = max(needed_rows, needed_columns)
+    batch = sizes[:-1] if lowest == highest else sizes[:-2]
+    return (*batch, max(rows, needed_rows), max(columns, needed_columns))
+
+
 def is_convolved(
     value: object,
     window: object,

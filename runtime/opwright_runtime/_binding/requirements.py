@@ -56,6 +56,7 @@ _FUNCTIONS: dict[str, Callable[..., object]] = {
 _JOINT: dict[str, Callable[..., object]] = {
     "steps": properties.steps_of,
     "padded": properties.padded_of,
+    "banded": properties.banded_of,
     "pairs": properties.are_pairs,
     "single": properties.is_single,
     "convolves": properties.is_convolved,
