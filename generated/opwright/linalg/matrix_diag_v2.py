@@ -13,6 +13,7 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    banded_of,
     contents_of,
     context,
     describe_missing_args,
@@ -27,7 +28,6 @@ from opwright_runtime.gencode import (
     rank_of,
     sizes_of,
     some_dtype_of,
-    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -92,8 +92,7 @@ class MatrixDiagV2(TensorOp[T]):
     REQUIRES = (
         "elements(num_rows, num_cols) == 1",
         "rank(diagonal) >= 2 or elements(k) < 2 or contents(k)[0] == contents(k)[1]",
-        "memory(T, prod(shape(diagonal)[:-1]) if elements(k) < 2 or contents(k)[0] == contents(k)[1] else prod(shape(diagonal)[:-2]), max(value(num_rows), shape(diagonal)[-1] - min(last(k), 0)), max(value(num_cols), shape(diagonal)[-1] + max(contents(k)[0], 0)))",
-        "value(num_rows) >= 0 or value(num_cols) >= 0 or memory(T, prod(shape(diagonal)[:-1]) if elements(k) < 2 or contents(k)[0] == contents(k)[1] else prod(shape(diagonal)[:-2]), max(shape(diagonal)[-1] - min(last(k), 0), shape(diagonal)[-1] + max(contents(k)[0], 0)), max(shape(diagonal)[-1] - min(last(k), 0), shape(diagonal)[-1] + max(contents(k)[0], 0)))",
+        "memory(T, banded(diagonal, k, num_rows, num_cols))",
         "elements(diagonal) > 0 or prod(shape(diagonal)[:-1]) <= 2**33",
     )
     SHAPES = {
@@ -159,16 +158,8 @@ class MatrixDiagV2(TensorOp[T]):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `elements(num_rows, num_cols) == 1`, `rank(diagonal) >= 2 or elements(k)
-                < 2 or contents(k)[0] == contents(k)[1]`, `memory(T,
-                prod(shape(diagonal)[:-1]) if elements(k) < 2 or contents(k)[0] ==
-                contents(k)[1] else prod(shape(diagonal)[:-2]), max(value(num_rows),
-                shape(diagonal)[-1] - min(last(k), 0)), max(value(num_cols),
-                shape(diagonal)[-1] + max(contents(k)[0], 0)))`, `value(num_rows) >= 0
-                or value(num_cols) >= 0 or memory(T, prod(shape(diagonal)[:-1]) if
-                elements(k) < 2 or contents(k)[0] == contents(k)[1] else
-                prod(shape(diagonal)[:-2]), max(shape(diagonal)[-1] - min(last(k), 0),
-                shape(diagonal)[-1] + max(contents(k)[0], 0)), max(shape(diagonal)[-1] -
-                min(last(k), 0), shape(diagonal)[-1] + max(contents(k)[0], 0)))`,
+                < 2 or contents(k)[0] == contents(k)[1]`,
+                `memory(T, banded(diagonal, k, num_rows, num_cols))`,
                 `elements(diagonal) > 0 or prod(shape(diagonal)[:-1]) <= 2**33`.
 
         Example:
@@ -246,50 +237,12 @@ def _holds(
                 or contents_of(k)[0] == contents_of(k)[1]
             )
             and has_room(
-                (
-                    _some_dtype_of_diagonal_padding_value := some_dtype_of(
-                        diagonal, padding_value
-                    )
-                ),
-                (
-                    product_of(sizes_of(diagonal)[:-1])
-                    if (_elements_of_k := elements_of(k)) < 2
-                    or contents_of(k)[0] == contents_of(k)[1]
-                    else product_of(sizes_of(diagonal)[:-2])
-                ),
-                max(
-                    (_value_of_num_rows := value_of(num_rows)),
-                    (_sizes_of_diagonal := sizes_of(diagonal))[-1]
-                    - min((_contents_of_k := contents_of(k))[-1], 0),
-                ),
-                max(
-                    (_value_of_num_cols := value_of(num_cols)),
-                    _sizes_of_diagonal[-1] + max(_contents_of_k[0], 0),
-                ),
-            )
-            and (
-                _value_of_num_rows >= 0
-                or _value_of_num_cols >= 0
-                or has_room(
-                    _some_dtype_of_diagonal_padding_value,
-                    (
-                        product_of(_sizes_of_diagonal[:-1])
-                        if _elements_of_k < 2 or _contents_of_k[0] == _contents_of_k[1]
-                        else product_of(_sizes_of_diagonal[:-2])
-                    ),
-                    max(
-                        _sizes_of_diagonal[-1] - min(_contents_of_k[-1], 0),
-                        _sizes_of_diagonal[-1] + max(_contents_of_k[0], 0),
-                    ),
-                    max(
-                        _sizes_of_diagonal[-1] - min(_contents_of_k[-1], 0),
-                        _sizes_of_diagonal[-1] + max(_contents_of_k[0], 0),
-                    ),
-                )
+                some_dtype_of(diagonal, padding_value),
+                banded_of(diagonal, k, num_rows, num_cols),
             )
             and (
                 elements_of(diagonal) > 0
-                or product_of(_sizes_of_diagonal[:-1]) <= 8589934592
+                or product_of(sizes_of(diagonal)[:-1]) <= 8589934592
             )
         )
     except Exception:
@@ -343,17 +296,9 @@ def matrix_diag_v2(
     Raises:
         OpError: the op refuses an argument. The call needs
             `elements(num_rows, num_cols) == 1`, `rank(diagonal) >= 2 or elements(k) < 2
-            or contents(k)[0] == contents(k)[1]`, `memory(T, prod(shape(diagonal)[:-1])
-            if elements(k) < 2 or contents(k)[0] == contents(k)[1] else
-            prod(shape(diagonal)[:-2]), max(value(num_rows), shape(diagonal)[-1] -
-            min(last(k), 0)), max(value(num_cols), shape(diagonal)[-1] +
-            max(contents(k)[0], 0)))`, `value(num_rows) >= 0 or value(num_cols) >= 0 or
-            memory(T, prod(shape(diagonal)[:-1]) if elements(k) < 2 or contents(k)[0] ==
-            contents(k)[1] else prod(shape(diagonal)[:-2]), max(shape(diagonal)[-1] -
-            min(last(k), 0), shape(diagonal)[-1] + max(contents(k)[0], 0)),
-            max(shape(diagonal)[-1] - min(last(k), 0), shape(diagonal)[-1] +
-            max(contents(k)[0], 0)))`, `elements(diagonal) > 0 or
-            prod(shape(diagonal)[:-1]) <= 2**33`.
+            or contents(k)[0] == contents(k)[1]`,
+            `memory(T, banded(diagonal, k, num_rows, num_cols))`, `elements(diagonal) >
+            0 or prod(shape(diagonal)[:-1]) <= 2**33`.
 
     Example:
         >>> above_and_main = [[4, 5, 0], [1, 2, 3]]
