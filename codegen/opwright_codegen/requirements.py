@@ -22,6 +22,7 @@ from opwright_notation.conditions import (
     HOLDS,
     JOINT,
     MEMORY,
+    OF_LISTS,
     OF_TEXT,
     PROPERTIES,
     SHARED,
@@ -271,6 +272,8 @@ class _Check:
                 self.handle(argument)
             return kind
         for argument in node.args[:inputs]:
+            if name in OF_LISTS:
+                self.list_of_tensors(argument)
             self.property(name, argument)
         return kind
 
@@ -278,6 +281,12 @@ class _Check:
         attr = self.attrs.get(node.id) if isinstance(node, ast.Name) else None
         if attr is None or attr.kind != "string":
             message = f"{ast.unparse(node)!r} is no attr that is text"
+            raise ShapeError(node.col_offset, message)
+
+    def list_of_tensors(self, node: ast.expr) -> None:
+        arg = self.inputs.get(node.id) if isinstance(node, ast.Name) else None
+        if arg is None or not arg.is_list:
+            message = f"{ast.unparse(node)!r} is no list of tensors"
             raise ShapeError(node.col_offset, message)
 
     def shared(self, node: ast.Call, name: str) -> Kind:
@@ -377,6 +386,11 @@ _PYTHON: Final = {
     "pairs": "are_pairs",
     "single": "is_single",
     "convolves": "is_convolved",
+    "subscripts": "are_subscripts",
+    "einsum": "einsum_of",
+    "batches": "batches_of",
+    "indexed": "indexed_of",
+    "reduced": "reduced_of",
     "remove": "removed",
     "broadcast": "broadcast_of",
     "prod": "product_of",
@@ -502,6 +516,8 @@ class _Writer(ast.NodeTransformer):
             return _expression(f"{tensors}[{at}]")
         if function == "len":
             return _expression(self.helper("tensors_of", self.local(arg.name)))
+        if function in OF_LISTS:
+            return _expression(self.local(arg.name))
         local = self.local(arg.name)
         return ast.Name(f"_{arg.name}" if arg.is_list else local, ast.Load())
 

@@ -207,8 +207,10 @@ BINDING: Final = frozenset(
 #: The functions of the runtime that conditions of calls use.
 HELPERS: Final = frozenset(
     {"all_finite", "are_held", "are_named", "are_pairs", "are_slices", "are_spans"}
-    | {"banded_of", "broadcast_of", "contents_of", "dims_of"}
-    | {"dtype_name", "dtype_of", "elements_of", "extent_of", "has_room", "have_ranks"}
+    | {"are_subscripts"}
+    | {"banded_of", "batches_of", "broadcast_of", "contents_of", "dims_of"}
+    | {"dtype_name", "dtype_of", "einsum_of", "elements_of", "indexed_of", "reduced_of"}
+    | {"extent_of", "has_room", "have_ranks"}
     | {"is_batched", "is_convolved", "is_nan_free", "is_permutation", "is_rising"}
     | {"is_single", "is_table", "known_held_of", "last_of"}
     | {"least_of", "most_of", "padded_of", "positives_of", "product_of"}

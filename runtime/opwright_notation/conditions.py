@@ -106,6 +106,13 @@ MEMORY: Final = "memory"
 #: `convolves(x, filter, padding, dilations, numbers)`: `x` has the axes that `numbers`
 #: names, none of its spatial axes gets a negative size from the dilations and the
 #: padding, and none of those of `filter` is empty.
+#: `subscripts(equation)`: the kernel of Einsum survives the equation.
+#: `einsum(inputs, equation)`: the shape of the result.
+#: `batches(inputs, equation)`: how many matrices an input or the result has at most.
+#: `indexed(inputs, equation)`: how many pairs of matrices the kernel keeps the indices
+#: of, which it does if they broadcast.
+#: `reduced(inputs, equation)`: how many zeros the kernel makes of an input without
+#: elements, when it sums the input over an axis of size 0.
 JOINT: Final = {
     "steps": (3, Kind.SIZE),
     "padded": (2, Kind.ROW),
@@ -113,8 +120,15 @@ JOINT: Final = {
     "pairs": (2, Kind.FLAG),
     "single": (1, Kind.FLAG),
     "convolves": (4, Kind.FLAG),
+    "subscripts": (0, Kind.FLAG),
+    "einsum": (1, Kind.ROW),
+    "batches": (1, Kind.SIZE),
+    "indexed": (1, Kind.SIZE),
+    "reduced": (1, Kind.SIZE),
 }
-OF_TEXT: Final = frozenset({"convolves"})
+#: Those that take a list of tensors as a whole, and depend on their shapes only.
+OF_LISTS: Final = frozenset({"einsum", "batches", "indexed", "reduced"})
+OF_TEXT: Final = OF_LISTS | {"convolves", "subscripts"}
 #: The functions of shapes that conditions may use.
 SHARED: Final = (
     "len",
@@ -276,14 +290,18 @@ def inputs_in(node: ast.expr, inputs: Collection[str]) -> list[str]:
 
 
 def whole_inputs_in(node: ast.expr, inputs: Collection[str]) -> list[str]:
-    """`inputs_in` without lists of which the condition only names single tensors."""
-    found = {name for name, at in _named(node) if at is None}
+    """The inputs of which a condition names a property of each tensor."""
+    found = {name for name, at in _named(node, OF_LISTS) if at is None}
     return [name for name in inputs if name in found]
 
 
-def _named(node: ast.expr) -> Iterator[tuple[str, int | None]]:
+def _named(
+    node: ast.expr, without: Collection[str] = ()
+) -> Iterator[tuple[str, int | None]]:
+    """The inputs in calls of functions, `without` some functions."""
     for call in _calls(node):
-        yield from map(input_named, call.args[: _inputs_named(call)])
+        if _name(call) not in without:
+            yield from map(input_named, call.args[: _inputs_named(call)])
 
 
 def input_named(argument: ast.AST) -> tuple[str, int | None]:

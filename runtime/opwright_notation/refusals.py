@@ -78,6 +78,11 @@ _PREDICATES: Final = {
         "it must have each axis, a size of 0 or more with the padding, and a filter of "
         "size 1 or more",
     ),
+    "subscripts": (
+        "is {0}",
+        'each term must have at most one "...", and the result at most 254 letters, '
+        "each of which an input has",
+    ),
     "spans": (
         "has a start or end out of range",
         "each row must end with a start, and an end that is not before it",
@@ -154,12 +159,14 @@ class _Words:
                 must += f" ({self.text(node.args[1])})"
             return Refusal(argument, label, held, f"{label} {has}", must)
         has, must = _PREDICATES[name]
+        given = self.known(node.args[0]) if name == "subscripts" else None
         if name == "pairs":
             has = has.format(*map(self.text, node.args))
-        must = (
-            must.format(*map(self.format_value, node.args)) if name == TABLE else must
-        )
-        return Refusal(argument, label, None, f"{label} {has}", must)
+        if name == "subscripts":
+            has = has.format(repr(given))
+        if name == TABLE:
+            must = must.format(*map(self.format_value, node.args))
+        return Refusal(argument, label, given, f"{label} {has}", must)
 
     def compared(self, node: ast.Compare) -> Refusal:
         """The first link of a chain of comparisons that fails."""

@@ -102,6 +102,13 @@ def load_op(*conditions: str) -> Op:
             "memory(T, banded(a, size, size, size))",
             "has_room(some_dtype_of(a, b, parts), banded_of(a, size, size, size))",
         ),
+        ("subscripts(format)", "are_subscripts(format)"),
+        ("len(einsum(parts, format)) < 9", "len(einsum_of(parts, format)) < 9"),
+        (
+            "batches(parts, format) == 1 or memory(T, reduced(parts, format))",
+            "(batches_of(parts, format) == 1 or has_room(some_dtype_of(a, b, parts), "
+            "reduced_of(parts, format)))",
+        ),
         (
             "convolves(a, b, size, size, format)",
             "is_convolved(a, b, size, size, format)",
@@ -188,6 +195,9 @@ def test_in_python_lists_arguments_and_helpers_used() -> None:
         ("broadcast(steps) == steps", 0, "broadcast takes 2 to 4 arguments, not 1"),
         ("steps(a, b) > 1", 0, "steps takes 3 arguments, not 2"),
         ("padded(a, block) == shape(a)", 10, "'padded' is of inputs, and 'block' is n"),
+        ("einsum(a, format) == steps", 7, "'a' is no list of tensors"),
+        ("indexed(parts, steps) == 0", 15, "'steps' is no attr that is text"),
+        ("subscripts(parts, format)", 0, "subscripts takes 1 arguments, not 2"),
         ("batched(size, steps)", 14, "is a row of sizes, not a size"),
         ("results(block) == 1", 8, "'results' is of functions, and 'block' is none"),
         (

@@ -15,7 +15,7 @@ import opwright
 from opwright import OpInputError, OpMemoryError, Scope, TFloat32, checked, load_checked
 from opwright.array import concat_v2, fill, pack
 from opwright.io import parse_example
-from opwright.linalg import batch_mat_mul_v2, matrix_diag_v3
+from opwright.linalg import batch_mat_mul_v2, einsum, matrix_diag_v3
 from opwright.math import add_v2, square
 from opwright.nn import Conv2D, conv2d
 from opwright.signal import irfft
@@ -106,6 +106,54 @@ def test_checked_matrices_refuse_size_when_they_run(
                 function(diagonals, *inputs)
         else:
             assert 4 * int(tf.size(function(diagonals, *inputs))) == needed
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("ij,jk->ik", [[2, 3], [3, 4]]),
+        ("i->iii", [[2]]),
+        ("bij,bjk->kbi", [[2, 3, 4], [2, 4, 5]]),
+        ("...ij,...jk->...ik", [[2, 1, 3, 4], [5, 4, 2]]),
+        ("i...,j...->ij...", [[2, 3, 1], [4, 1, 5]]),
+    ],
+)
+def test_checked_einsum_refuses_size_when_it_runs(
+    equation: str, shapes: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = [tf.ones(shape) for shape in shapes]
+    result = einsum(inputs, equation)
+    needed = 4 * int(tf.size(result))
+    monkeypatch.setattr(memory, "SMALL", 0)
+    # The indices of pairs of matrices may take more memory than the result.
+    for limit in (16 * needed, needed - 1):
+        monkeypatch.setattr(memory, "_LIMIT", limit)
+        function = traced(
+            lambda *each: einsum(each, equation), *[tf.float32] * len(shapes)
+        )
+        if limit < needed:
+            words = r"memory\(T, einsum\(inputs, equation\)\) must hold"
+            with pytest.raises(tf.errors.InvalidArgumentError, match=words):
+                function(*inputs)
+        else:
+            assert function(*inputs).numpy().tolist() == result.numpy().tolist()
+
+
+def test_checked_einsum_refuses_what_its_kernel_makes() -> None:
+    def function(equation: str) -> Any:
+        return traced(lambda *each: einsum(each, equation), tf.float32, tf.float32)
+
+    batches = [tf.zeros([2**31, 0, 0]), tf.zeros([2**31, 0])]
+    rows = [tf.zeros([2**40, 0])] * 2
+    pairs = [tf.zeros([2**30, 1, 0]), tf.zeros([2**30, 0])]
+    for equation, inputs, words in (
+        ("bij,bj->bi", batches, "batches"),
+        ("ij,ik->", rows, "reduced"),
+        ("...i,i...->...", [tf.zeros([2**20, 1, 0]), tf.zeros([0, 2**20])], "einsum"),
+        ("...i,...j->...ij", pairs, "batches"),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=words):
+            function(equation)(*inputs)
 
 
 def test_checked_product_refuses_size_of_batches_when_it_runs() -> None:

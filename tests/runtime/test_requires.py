@@ -33,6 +33,7 @@ from opwright.linalg import (
     batch_mat_mul_v2,
     batch_mat_mul_v3,
     cholesky,
+    einsum,
     matrix_diag_v3,
     matrix_triangular_solve,
 )
@@ -54,7 +55,7 @@ from opwright.variables import resource_gather
 from opwright_codegen import load, requirements
 from opwright_notation.conditions import JOINT, Condition, parsed
 from opwright_notation.evaluation import Facts
-from opwright_runtime._binding import assertions, memory, properties
+from opwright_runtime._binding import assertions, equations, memory, properties
 from opwright_runtime._internals import ConvolutionDimensionNumbers
 
 IMAGE = np.ones((1, 4, 4, 1), np.float32)
@@ -913,3 +914,125 @@ def test_matrices_larger_than_memory_are_refused() -> None:
     for diagonal, k, rows in (([1], -(2**24), -1), ([1], 2**24, -1), ([1], 0, 2**30)):
         with pytest.raises(OpMemoryError):
             matrix_diag_v3(diagonal, k, rows, 2**24 if rows > 0 else -1, 0)
+
+
+EQUATIONS = [
+    ("ij,jk->ik", [2, 3], [3, 4]),
+    ("i,j->ij", [2], [3]),
+    ("ij->ji", [2, 3]),
+    ("ii->i", [3, 3]),
+    ("i->iii", [2]),
+    ("ij->iij", [2, 0]),
+    ("ij->", [2, 3]),
+    (",->", [], []),
+    ("bij,bjk->kbi", [2, 3, 4], [2, 4, 5]),
+    ("...ij,...jk->...ik", [2, 1, 3, 4], [5, 4, 2]),
+    ("i...,j...->ij...", [2, 3, 1], [4, 1, 5]),
+    ("i...j->j...", [2, 3, 4, 5]),
+    ("...->...", [2, 3]),
+    ("ij->i...j", [2, 3]),
+    ("\u00e9->\u00e9", [2, 3]),
+    (b"\xff\xfe->\xfe\xff", [2, 3]),
+    ("i.->i.", [2, 3]),
+]
+
+
+@pytest.mark.parametrize(("equation", "shapes"), [(e, s) for e, *s in EQUATIONS])
+def test_einsum_of_is_shape_that_tensorflow_makes(
+    equation: str | bytes, shapes: list[list[int]]
+) -> None:
+    inputs = [tf.zeros(shape) for shape in shapes]
+    made = tf.raw_ops.Einsum(inputs=inputs, equation=equation)
+    assert equations.are_subscripts(equation)
+    assert equations.einsum_of(inputs, equation) == tuple(made.shape)
+    assert einsum([np.zeros(shape) for shape in shapes], equation).shape == made.shape
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("ij", [[2, 3]]),
+        ("a,b,c->a", [[2], [2], [2]]),
+        ("ij,jk->ik", [[2, 3]]),
+        ("ij->ij", [[2]]),
+        ("...ij->ij", [[2]]),
+        ("...i->i", [[2, 2]]),
+        ("...i,...i->...i", [[2, 3, 4], [2, 5, 4]]),
+        ("ij,jk->ik", [[2, 3], [4, 5]]),
+    ],
+)
+def test_einsum_that_does_not_fit_is_refused_by_tensorflow(
+    equation: str, shapes: list[list[int]]
+) -> None:
+    with pytest.raises(OpError) as caught:
+        einsum([tf.zeros(shape) for shape in shapes], equation)
+    assert isinstance(caught.value.__cause__, tf.errors.OpError)
+
+
+@WAYS
+@pytest.mark.parametrize(
+    "equation",
+    ["ij->kij", "...->......", "......->...", "i...j...->...", "ij->" + "i" * 255],
+)
+def test_equation_that_ends_the_kernel_is_refused(
+    way: Callable[[Callable[[], Any]], Any], equation: str
+) -> None:
+    with pytest.raises(OpAttrError) as caught:
+        way(lambda: einsum([tf.ones([2, 3])], equation))
+    words = f"Einsum: equation is {equation!r}; each term must have at most one"
+    assert str(caught.value).startswith(words)
+    assert caught.value.argument == "equation" and caught.value.given == equation
+
+
+def test_einsum_of_too_many_axes_is_refused() -> None:
+    words = r"len\(einsum\(inputs, equation\)\) is 300; it must be at most 254"
+    with pytest.raises(OpInputError, match=words):
+        einsum([tf.ones([1] * 101)], "...i->..." + "i" * 200)
+
+
+def test_einsum_larger_than_an_int64_is_refused() -> None:
+    for way in (eagerly, in_function):
+        with pytest.raises(OpInputError, match=f"that are not 0 is {2**72}; it must"):
+            way(lambda: einsum([tf.zeros([2**18, 0])], "ij->iiiij"))
+
+
+def test_einsum_larger_than_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "_LIMIT", 10**9)
+    monkeypatch.setattr(memory, "SMALL", 0)
+    vector, empty = tf.ones([2**15]), tf.zeros([2**28, 0])
+    wide, high = tf.zeros([2**13, 1, 0]), tf.zeros([2**13, 0])
+    for equation, *inputs in (
+        ("i,j->ij", vector, vector),
+        ("i->ii", vector),
+        ("ij,ik->", empty, empty),
+        ("...i,...i->...", wide, high),
+    ):
+        with pytest.raises(OpMemoryError, match="its result takes"):
+            einsum(inputs, equation)
+    assert einsum([empty], "ij->").numpy() == 0
+    assert einsum([vector, vector], "i,i->").numpy() == 2**15
+
+
+def test_einsum_without_memory_for_pairs_of_matrices_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory, "_LIMIT", 16 * 12)
+    monkeypatch.setattr(memory, "SMALL", 0)
+    alone, high, wide = (tf.zeros([*one, 0, 2]) for one in ([13], [12, 1], [13, 1]))
+    equation = "...ij,...j->...i"
+    assert einsum([alone, tf.zeros([13, 2])], equation).shape == (13, 0)
+    assert einsum([high, tf.zeros([1, 2])], equation).shape == (12, 1, 0)
+    with pytest.raises(OpMemoryError):
+        einsum([wide, tf.zeros([1, 2])], equation)
+
+
+def test_einsum_of_too_many_matrices_is_refused() -> None:
+    words = (
+        r"batches\(inputs, equation\) is 2147483648; it must be less than 2147483648"
+    )
+    inputs = [tf.zeros([2**31, 0, 0]), tf.zeros([2**31, 0])]
+    for equation in ("bij,bj->bi", "...ij,...j->...i"):
+        with pytest.raises(OpInputError, match=words):
+            einsum(inputs, equation)
+    small = [tf.zeros([2**20, 0, 0]), tf.zeros([2**20, 0])]
+    assert einsum(small, "bij,bj->bi").shape == (2**20, 0)

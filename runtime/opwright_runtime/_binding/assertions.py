@@ -18,6 +18,7 @@ from opwright_notation.conditions import (
     HOLDS,
     JOINT,
     MEMORY,
+    OF_LISTS,
     PROPERTIES,
     TABLE,
     conjuncts,
@@ -28,7 +29,13 @@ from opwright_notation.conditions import (
 )
 from opwright_notation.functions import COMPARISONS, OPERATORS
 from opwright_runtime._binding import attrs as attr_values
-from opwright_runtime._binding import memory, properties, requirements
+from opwright_runtime._binding import (
+    equations,
+    graph_equations,
+    memory,
+    properties,
+    requirements,
+)
 from opwright_runtime._binding.op_info import OpInfo
 from opwright_runtime._internals import handle_data, register_read_only_op
 
@@ -375,11 +382,13 @@ class _Graph:
             return tf.raw_ops.VariableShape(input=handle, out_type=tf.int64)
         if name == MEMORY:
             return self.memory(node)
+        first = node.args[0]
+        if name in OF_LISTS:
+            return self.of_list(name, input_named(first)[0], node.args[1])
         if name in JOINT:
             number = JOINT[name][0]
             tensors = [*map(self.tensor, node.args[:number])]
             return _JOINT[name](*tensors, *map(self.value, node.args[number:]))
-        first = node.args[0]
         named, _ = input_named(first)
         if name == "len" and named in self.lists & self.given.keys():
             return len(self.given[named])
@@ -410,6 +419,15 @@ class _Graph:
         if not -len(found) <= at < len(found):
             raise _UnknownError
         return found[at]
+
+    def of_list(self, name: str, argument: str, text: ast.expr) -> Any:
+        if argument not in self.given:
+            raise _UnknownError
+        arguments = self.given[argument], self.value(text)
+        found = requirements.of_list(name, *arguments)
+        if found is None or (isinstance(found, tuple) and None in found):
+            return graph_equations.FUNCTIONS[name](*arguments)
+        return found
 
     def property(self, name: str, tensor: Any, more: Sequence[Any]) -> Any:
         static = requirements.static(name, tensor, tuple(more))
@@ -645,28 +663,12 @@ def _convolves(
     return tf.logical_and(fits, filled)
 
 
-def _broadcast(*rows: Any) -> Any:
-    """The shape of tensors of these shapes together.
-
-    Shapes that do not fit give one of zeros: the op itself refuses them.
-    """
-    found, *others = map(_row, rows)
-    for one in others:
-        count = tf.maximum(tf.size(found), tf.size(one))
-        left, right = (
-            tf.pad(row, [[count - tf.size(row), 0]], constant_values=1)
-            for row in (found, one)
-        )
-        fit = tf.reduce_all((left == right) | (left == 1) | (right == 1))
-        found = tf.where(tf.equal(left, 1), right, left) * tf.cast(fit, tf.int64)
-    return found
-
-
 _JOINT: Mapping[str, Callable[..., Any]] = {
     "steps": _steps,
     "padded": _padded,
     "banded": _banded,
     "convolves": _convolves,
+    "subscripts": equations.are_subscripts,
 }
 _OF_ROWS: Mapping[str, Callable[..., Any]] = {
     "len": lambda row: tf.size(row, tf.int64),
@@ -676,7 +678,7 @@ _OF_ROWS: Mapping[str, Callable[..., Any]] = {
     "extent": lambda row: tf.reduce_prod(tf.maximum(_as(row, tf.float64), 1.0)),
     "min": lambda one, other: tf.minimum(*_numbers(one, other)),
     "max": lambda one, other: tf.maximum(*_numbers(one, other)),
-    "broadcast": _broadcast,
+    "broadcast": lambda *rows: graph_equations.broadcast(*map(_row, rows)),
     "least": lambda row: tf.reduce_min(_row(row)),
     "most": lambda row: tf.reduce_max(_row(row)),
 }

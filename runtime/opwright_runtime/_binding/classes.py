@@ -1,5 +1,12 @@
 """The names that generated classes of ops use. `gencode` exports them."""
 
+from opwright_runtime._binding.equations import (
+    are_subscripts,
+    batches_of,
+    einsum_of,
+    indexed_of,
+    reduced_of,
+)
 from opwright_runtime._binding.narrowing import (
     EagerTensor,
     all_tensors,
@@ -212,6 +219,7 @@ __all__ = [
     "are_pairs",
     "are_slices",
     "are_spans",
+    "are_subscripts",
     "as_bool",
     "as_bytes",
     "as_dtype",
@@ -219,6 +227,7 @@ __all__ = [
     "as_shape",
     "as_shapes",
     "banded_of",
+    "batches_of",
     "broadcast_of",
     "contents_of",
     "context",
@@ -227,6 +236,7 @@ __all__ = [
     "dims_of",
     "dtype_name",
     "dtype_of",
+    "einsum_of",
     "elements_of",
     "execute",
     "extent_of",
@@ -236,6 +246,7 @@ __all__ = [
     "graphs",
     "has_room",
     "have_ranks",
+    "indexed_of",
     "is_batched",
     "is_convolved",
     "is_nan_free",
@@ -254,6 +265,7 @@ __all__ = [
     "products_of",
     "rank_of",
     "ranks_of",
+    "reduced_of",
     "removed",
     "results_of",
     "shapes_of",

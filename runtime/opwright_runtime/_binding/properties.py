@@ -649,8 +649,10 @@ def some_dtype_of(*values: Any) -> str:
         # It is the usual case, which has to be fast.
         return _NAMES[_datatype_enum(values[0])]
     try:
+        if type(values[0]) is list and type(values[0][0]) is EagerTensor:
+            return _NAMES[_datatype_enum(values[0][0])]
         return dtype_of(*values)
-    except TypeError:
+    except (IndexError, TypeError):
         return ""
 
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from opwright_notation.conditions import (
     JOINT,
+    OF_LISTS,
     Condition,
     bounded,
     conjuncts,
@@ -25,7 +26,7 @@ from opwright_notation.refusals import Refusal, refusal
 from opwright_notation.sizes import MisfitError
 from opwright_runtime import errors
 from opwright_runtime._binding import attrs as attr_values
-from opwright_runtime._binding import convert, memory, properties
+from opwright_runtime._binding import convert, equations, memory, properties
 from opwright_runtime._binding.narrowing import EagerTensor
 from opwright_runtime._binding.op_info import OpInfo, refused_attr
 from opwright_runtime._internals import context, handle_data
@@ -60,6 +61,11 @@ _JOINT: dict[str, Callable[..., object]] = {
     "pairs": properties.are_pairs,
     "single": properties.is_single,
     "convolves": properties.is_convolved,
+    "subscripts": equations.are_subscripts,
+    "einsum": equations.einsum_in,
+    "batches": equations.batches_in,
+    "indexed": equations.indexed_in,
+    "reduced": equations.reduced_in,
 }
 
 
@@ -222,11 +228,25 @@ def _property(name: str, tensor: Any, more: tuple[object, ...]) -> object:
 
 def _joint(name: str, arguments: Sequence[Any]) -> object:
     """A property of several tensors; None if it is not known."""
+    if name in OF_LISTS:
+        return of_list(name, *arguments)
     tensors = arguments[: JOINT[name][0]]
     if any(type(one) is not EagerTensor for one in tensors):
         return None
     try:
         return _JOINT[name](*arguments)
+    except Exception:
+        return None
+
+
+def of_list(name: str, tensors: Sequence[Any], *more: Any) -> object:
+    """A property of the shapes of a list of tensors; None if it is not known."""
+    rows: tuple[Any, ...] = tuple(_property("shape", one, ()) for one in tensors)
+    # For the shape of a result, the numbers of axes are enough.
+    if None in rows or (name != "einsum" and any(None in row for row in rows)):
+        return None
+    try:
+        return _JOINT[name](rows, *more)
     except Exception:
         return None
 
