@@ -12,12 +12,20 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     all_tensors,
+    are_subscripts,
+    batches_of,
     context,
     describe_missing_args,
+    einsum_of,
     execute,
+    extent_of,
     fit_together,
     graphs,
+    has_room,
+    indexed_of,
     new,
+    reduced_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -86,6 +94,15 @@ class Einsum(TensorOp[T]):
     """
 
     OP_NAME = "Einsum"
+    REQUIRES = (
+        "subscripts(equation)",
+        "len(einsum(inputs, equation)) <= 254",
+        "extent(einsum(inputs, equation)) < 2**63",
+        "memory(T, einsum(inputs, equation))",
+        "batches(inputs, equation) < 2**31",
+        'batches(inputs, equation) == 1 or memory("int64", 2, indexed(inputs, equation))',
+        "reduced(inputs, equation) == 0 or memory(T, reduced(inputs, equation))",
+    )
     SHAPES = {
         "inputs": "(...,)",
         "output": "(...,)",
@@ -145,7 +162,13 @@ class Einsum(TensorOp[T]):
             output: `T`, `...`. The sums, with the axes of the right side in its order.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `subscripts(equation)`,
+                `len(einsum(inputs, equation)) <= 254`,
+                `extent(einsum(inputs, equation)) < 2**63`,
+                `memory(T, einsum(inputs, equation))`,
+                `batches(inputs, equation) < 2**31`, `batches(inputs, equation) == 1 or
+                memory("int64", 2, indexed(inputs, equation))`, `reduced(inputs,
+                equation) == 0 or memory(T, reduced(inputs, equation))`.
 
         Example:
             >>> queries = np.array([[1.0, 0.0], [0.0, 2.0]])
@@ -165,6 +188,7 @@ class Einsum(TensorOp[T]):
                 scope.eager
                 and not graphs.stack
                 and (all_tensors(inputs) or fit_together(None, inputs))
+                and _holds(inputs, equation)
             ):
                 op.output = execute(
                     context[CURRENT], "Einsum", None, inputs, "equation", equation
@@ -173,6 +197,32 @@ class Einsum(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (inputs,), {"equation": equation}, fast_path_error)
+
+
+def _holds(inputs: object, equation: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            are_subscripts(equation)
+            and len((_einsum_of_inputs_equation := einsum_of(inputs, equation))) <= 254
+            and extent_of(_einsum_of_inputs_equation) < 9223372036854775808
+            and has_room(
+                (_some_dtype_of_inputs := some_dtype_of(inputs)),
+                _einsum_of_inputs_equation,
+            )
+            and (_batches_of_inputs_equation := batches_of(inputs, equation))
+            < 2147483648
+            and (
+                _batches_of_inputs_equation == 1
+                or has_room("int64", 2, indexed_of(inputs, equation))
+            )
+            and (
+                (_reduced_of_inputs_equation := reduced_of(inputs, equation)) == 0
+                or has_room(_some_dtype_of_inputs, _reduced_of_inputs_equation)
+            )
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -220,7 +270,13 @@ def einsum(
         output: `T`, `...`. The sums, with the axes of the right side in its order.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `subscripts(equation)`,
+            `len(einsum(inputs, equation)) <= 254`,
+            `extent(einsum(inputs, equation)) < 2**63`,
+            `memory(T, einsum(inputs, equation))`, `batches(inputs, equation) < 2**31`,
+            `batches(inputs, equation) == 1 or memory("int64", 2, indexed(inputs,
+            equation))`, `reduced(inputs, equation) == 0 or memory(T, reduced(inputs,
+            equation))`.
 
     Example:
         >>> queries = np.array([[1.0, 0.0], [0.0, 2.0]])
@@ -240,6 +296,7 @@ def einsum(
             context[EAGER]
             and not graphs.stack
             and (all_tensors(inputs) or fit_together(None, inputs))
+            and _holds(inputs, equation)
         ):
             _result = execute(
                 context[CURRENT], "Einsum", name, inputs, "equation", equation
