@@ -99,6 +99,14 @@ _PREDICATES: Final = {
 }
 
 
+#: The longest text of a caller that a refusal repeats.
+_LONGEST: Final = 60
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
 def refusal(node: ast.expr, condition: Condition, labels: Mapping[str, str]) -> Refusal:
     """Why `node` does not hold.
 
@@ -163,7 +171,7 @@ class _Words:
         if name == "pairs":
             has = has.format(*map(self.text, node.args))
         if name == "subscripts":
-            has = has.format(repr(given))
+            has = has.format(_cut(repr(given)))
         if name == TABLE:
             must = must.format(*map(self.format_value, node.args))
         return Refusal(argument, label, given, f"{label} {has}", must)

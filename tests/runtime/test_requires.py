@@ -979,7 +979,8 @@ def test_equation_that_ends_the_kernel_is_refused(
 ) -> None:
     with pytest.raises(OpAttrError) as caught:
         way(lambda: einsum([tf.ones([2, 3])], equation))
-    words = f"Einsum: equation is {equation!r}; each term must have at most one"
+    shown = f"{equation!r}" if len(equation) < 60 else f"'{equation[:56]}..."
+    words = f"Einsum: equation is {shown}; each term must have at most one"
     assert str(caught.value).startswith(words)
     assert caught.value.argument == "equation" and caught.value.given == equation
 
