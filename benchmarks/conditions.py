@@ -95,7 +95,8 @@ def _tensors(value: Any) -> Any:
     try:
         return tf.convert_to_tensor(value)
     except (TypeError, ValueError):
-        return value
+        # The arrays of a list may have several shapes.
+        return [*map(_tensors, value)] if isinstance(value, list) else value
 
 
 def _reads(code: CodeType) -> bool:
