@@ -55,7 +55,7 @@ from opwright.variables import resource_gather
 from opwright_codegen import load, requirements
 from opwright_notation.conditions import JOINT, Condition, parsed
 from opwright_notation.evaluation import Facts
-from opwright_runtime._binding import assertions, equations, memory, properties
+from opwright_runtime._binding import equations, memory, properties, texts
 from opwright_runtime._internals import ConvolutionDimensionNumbers
 
 IMAGE = np.ones((1, 4, 4, 1), np.float32)
@@ -729,20 +729,21 @@ def test_are_slices_unless_sizes_are_not_those_of_a_tensor(
     text: str, expected: bool
 ) -> None:
     for value in (text, tf.constant(text), ["", text], tf.constant([["", text]])):
-        assert properties.are_slices(value) is expected
+        assert texts.are_slices(value) is expected
     with tf.Graph().as_default() as graph:
-        texts = tf.compat.v1.placeholder(tf.string)
-        found = assertions._slices(texts)
+        described = tf.compat.v1.placeholder(tf.string)
+        found = texts.are_slices_in_graph(described)
         with tf.compat.v1.Session(graph=graph) as session:
             for row in (text, ["", text]):
-                assert session.run(found, {texts: row}) == expected
+                assert session.run(found, {described: row}) == expected
 
 
 def test_are_named_unless_a_text_is_empty() -> None:
-    for texts, expected in (("a", True), (["a", "b"], True), (["a", ""], False)):
-        assert properties.are_named(texts) is expected
-        assert properties.are_named(tf.constant(texts)) is expected
-    assert properties.are_named(tf.constant([], tf.string))
+    for names, expected in (("a", True), (["a", "b"], True), (["a", ""], False)):
+        assert texts.are_named(names) is expected
+        assert texts.are_named(tf.constant(names)) is expected
+        assert texts.are_named_in_graph(tf.constant(names)).numpy() == expected
+    assert texts.are_named(tf.constant([], tf.string))
 
 
 def test_table_of_several_handles_is_the_first() -> None:

@@ -35,6 +35,7 @@ from opwright_runtime._binding import (
     memory,
     properties,
     requirements,
+    texts,
 )
 from opwright_runtime._binding.op_info import OpInfo
 from opwright_runtime._internals import handle_data, register_read_only_op
@@ -573,19 +574,6 @@ def _spans(tensor: Any, size: Any) -> Any:
     return tf.reduce_all((starts >= 0) & (starts <= ends) & (ends <= size))
 
 
-def _slices(texts: Any) -> Any:
-    flat = tf.reshape(texts, [-1])
-    negative = tf.strings.regex_full_match(flat, "(.* )?-[0-9]+ .*")
-    spaces = tf.strings.length(tf.strings.regex_replace(flat, "[^ ]", ""))
-    words = tf.strings.split(flat, " ")
-    is_size = tf.strings.regex_full_match(words.flat_values, "[0-9]+")
-    sizes = tf.strings.to_number(tf.where(is_size, words.flat_values, "1"), tf.float64)
-    extents = tf.reduce_prod(words.with_flat_values(tf.maximum(sizes, 1.0)), axis=1)
-    return tf.reduce_all(
-        tf.logical_not(negative) & (spaces < 255) & (extents < 2.0**63)
-    )
-
-
 def _batched(tensor: Any, size: Any) -> Any:
     count = tf.maximum(tf.shape(tensor, tf.int64)[0], 1)
     rows = tf.reshape(_flat(tensor), [count, -1])
@@ -696,8 +684,8 @@ _PROPERTIES: Mapping[str, Callable[..., Any]] = {
     "nan_free": lambda x: tf.logical_not(
         tf.reduce_any(tf.math.is_nan(tf.cast(x, tf.float64)))
     ),
-    "named": lambda x: tf.reduce_all(tf.strings.length(x) > 0),
-    "slices": _slices,
+    "named": texts.are_named_in_graph,
+    "slices": texts.are_slices_in_graph,
     "rising": lambda x: tf.reduce_all(_flat(x)[1:] >= _flat(x)[:-1]),
     "permutation": _permutation,
     "batched": _batched,

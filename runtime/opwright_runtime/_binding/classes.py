@@ -19,9 +19,7 @@ from opwright_runtime._binding.options import OpOptions, default
 from opwright_runtime._binding.properties import (
     all_finite,
     are_held,
-    are_named,
     are_pairs,
-    are_slices,
     are_spans,
     banded_of,
     broadcast_of,
@@ -63,6 +61,7 @@ from opwright_runtime._binding.properties import (
 from opwright_runtime._binding.scope import Scope
 from opwright_runtime._binding.signatures import describe_missing_args
 from opwright_runtime._binding.tensor_op import TensorOp
+from opwright_runtime._binding.texts import are_named, are_slices
 from opwright_runtime._binding.view import OpInputs
 from opwright_runtime._internals import CURRENT, EAGER, execute, graphs
 from opwright_runtime._internals import contexts as context

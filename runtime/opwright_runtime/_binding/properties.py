@@ -387,37 +387,6 @@ def is_nan_free(value: Any) -> bool:
     return not np.isnan(_numbers(value)).any()
 
 
-def are_named(value: Any) -> bool:
-    """Whether no text is empty."""
-    return all(_texts(value))
-
-
-def are_slices(value: Any) -> bool:
-    """Whether TensorFlow can read descriptions of slices without ending the process.
-
-    Texts that are no description hold: TensorFlow refuses them.
-    """
-    return all(map(_is_slice, _texts(value)))
-
-
-def _is_slice(text: bytes) -> bool:
-    *sizes, _ = text.split(b" ")
-    try:
-        row = tuple(map(int, sizes))
-    except ValueError:
-        return True
-    return len(row) < 255 and min(row, default=0) >= 0 and extent_of(row) < 2**63
-
-
-def _texts(value: Any) -> list[bytes]:
-    """The texts in a value."""
-    found = _array(value) if type(value) is EagerTensor else value
-    if isinstance(found, (str, bytes)):
-        found = [found]
-    flat = np.asarray(found, object).ravel().tolist()
-    return [one.encode() if isinstance(one, str) else bytes(one) for one in flat]
-
-
 def are_spans(value: Any, size: int) -> bool:
     """Whether each row of a matrix ends with a start and an end within `size`."""
     numbers = _numbers(value)

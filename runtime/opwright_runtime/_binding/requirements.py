@@ -26,7 +26,7 @@ from opwright_notation.refusals import Refusal, refusal
 from opwright_notation.sizes import MisfitError
 from opwright_runtime import errors
 from opwright_runtime._binding import attrs as attr_values
-from opwright_runtime._binding import convert, equations, memory, properties
+from opwright_runtime._binding import convert, equations, memory, properties, texts
 from opwright_runtime._binding.narrowing import EagerTensor
 from opwright_runtime._binding.op_info import OpInfo, refused_attr
 from opwright_runtime._internals import context, handle_data
@@ -44,8 +44,8 @@ _FUNCTIONS: dict[str, Callable[..., object]] = {
     "rising": properties.is_rising,
     "permutation": properties.is_permutation,
     "nan_free": properties.is_nan_free,
-    "named": properties.are_named,
-    "slices": properties.are_slices,
+    "named": texts.are_named,
+    "slices": texts.are_slices,
     "batched": properties.is_batched,
     "spans": properties.are_spans,
     "dtype": properties.dtype_of,

@@ -1,0 +1,64 @@
+"""Properties of texts: the names and slices of tensors in a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from opwright_notation.functions import extent
+from opwright_runtime._binding.narrowing import EagerTensor
+
+_array: Callable[[object], Any] = EagerTensor._numpy_internal
+
+
+def are_named(value: Any) -> bool:
+    """Whether no text is empty."""
+    return all(_texts(value))
+
+
+def are_slices(value: Any) -> bool:
+    """Whether TensorFlow can read descriptions of slices without ending the process.
+
+    Texts that are no description hold: TensorFlow refuses them.
+    """
+    return all(map(_is_slice, _texts(value)))
+
+
+def _is_slice(text: bytes) -> bool:
+    *sizes, _ = text.split(b" ")
+    try:
+        row = tuple(map(int, sizes))
+    except ValueError:
+        return True
+    return len(row) < 255 and min(row, default=0) >= 0 and extent(row) < 2**63
+
+
+def _texts(value: Any) -> list[bytes]:
+    """The texts in a value."""
+    found = _array(value) if type(value) is EagerTensor else value
+    if isinstance(found, (str, bytes)):
+        found = [found]
+    flat = np.asarray(found, object).ravel().tolist()
+    return [one.encode() if isinstance(one, str) else bytes(one) for one in flat]
+
+
+def are_named_in_graph(texts: tf.Tensor) -> tf.Tensor:
+    """`are_named` when the graph runs."""
+    return tf.reduce_all(tf.strings.length(texts) > 0)
+
+
+def are_slices_in_graph(texts: tf.Tensor) -> tf.Tensor:
+    """`are_slices` when the graph runs. An extent is a number of float64."""
+    flat = tf.reshape(texts, [-1])
+    negative = tf.strings.regex_full_match(flat, "(.* )?-[0-9]+ .*")
+    spaces = tf.strings.length(tf.strings.regex_replace(flat, "[^ ]", ""))
+    words = tf.strings.split(flat, " ")
+    is_size = tf.strings.regex_full_match(words.flat_values, "[0-9]+")
+    sizes = tf.strings.to_number(tf.where(is_size, words.flat_values, "1"), tf.float64)
+    extents = tf.reduce_prod(words.with_flat_values(tf.maximum(sizes, 1.0)), axis=1)
+    return tf.reduce_all(
+        tf.logical_not(negative) & (spaces < 255) & (extents < 2.0**63)
+    )
