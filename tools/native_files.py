@@ -113,7 +113,7 @@ def recipe(lines: Sequence[str]) -> Recipe:
     return {
         "machine": platform.machine(),
         "units": units,
-        "link": [neutral(flag) for flag in flags if flag.startswith("-")],
+        "link": [neutral(flag) for flag in flags if is_kept_to_link(flag)],
     }
 
 
@@ -139,6 +139,11 @@ def is_kept(flag: str) -> bool:
     """Whether any compiler and any TensorFlow takes a flag: warnings may be others."""
     # It spares the reading of headers, with versions that it is tried with.
     return not flag.startswith("-W") and flag != "-DOPWRIGHT_DECLARE_XLA_CLIENT"
+
+
+def is_kept_to_link(flag: str) -> bool:
+    """Whether any linker takes a flag: gold only saves time, and has one of its own."""
+    return flag.startswith("-") and flag not in ("-fuse-ld=gold", "-Wl,--rosegment")
 
 
 def neutral(flag: str) -> str:
