@@ -42,6 +42,8 @@ def build(*targets: str) -> None:
     if not (BUILD / "CMakeCache.txt").exists():
         raise pytest.UsageError("tests/gpu need the native library: run `make native`")
     with alone(BUILD):
+        if "OPWRIGHT_CUDA_TESTS:BOOL=ON" not in (BUILD / "CMakeCache.txt").read_text():
+            run(BIN / "cmake", "-DOPWRIGHT_CUDA_TESTS=ON", BUILD)
         jobs = ("--parallel", "2")
         said = run(BIN / "cmake", "--build", BUILD, *jobs, "--target", *targets)
         if "ptxas info" in said:
