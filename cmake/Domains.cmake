@@ -20,9 +20,20 @@ endif()
 set(AVX2_FLAGS -mavx2 -mfma)
 set(AVX512_FLAGS -mavx512f -mavx512bw -mavx512dq -mavx512vl -mfma)
 
-# opwright_library(NAME [OBJECT] SOURCES ... [SIGNED ...] [LINKS ...]): sources of a folder.
+# Compiles this many files of a target as one, because headers take most of the time that a file
+# compiles. Files with options of their own stay alone. So do all files where sanitized, so that
+# each is seen to include what it uses.
+function(opwright_together target files)
+  if(files AND NOT OPWRIGHT_SANITIZE)
+    set_target_properties(${target} PROPERTIES
+      UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${files})
+  endif()
+endfunction()
+
+# opwright_library(NAME [OBJECT] SOURCES ... [SIGNED ...] [TOGETHER FILES] [LINKS ...]): sources
+# of a folder.
 function(opwright_library name)
-  cmake_parse_arguments(ARG "OBJECT" "" "SOURCES;SIGNED;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "OBJECT" "TOGETHER" "SOURCES;SIGNED;LINKS" ${ARGN})
   if(ARG_OBJECT) # What registers itself is not called by name.
     add_library(${name} OBJECT ${ARG_SOURCES} ${ARG_SIGNED})
   else()
@@ -34,6 +45,7 @@ function(opwright_library name)
     set_property(SOURCE ${ARG_SIGNED} APPEND PROPERTY COMPILE_OPTIONS ${SIGNED_FLAGS})
   endif()
   target_link_libraries(${name} PUBLIC ${ARG_LINKS})
+  opwright_together(${name} "${ARG_TOGETHER}")
   if(TARGET tensorflow_headers AND "tensorflow" IN_LIST ARG_LINKS)
     target_precompile_headers(${name} REUSE_FROM tensorflow_headers)
   endif()
@@ -53,17 +65,18 @@ function(opwright_isa_sources target stem)
   endif()
 endfunction()
 
-# opwright_tests(DOMAIN [CUDA] SOURCES ... LINKS ...): the program DOMAIN_test; ctest runs each
-# of its files by itself. Those of the CUDA backend have a target and a label of their own,
-# because the backend is experimental.
+# opwright_tests(DOMAIN [CUDA] SOURCES ... [TOGETHER FILES] LINKS ...): the program DOMAIN_test;
+# ctest runs each of its files by itself. Those of the CUDA backend have a target and a label
+# of their own, because the backend is experimental.
 add_custom_target(unit_tests)
 add_custom_target(cuda_tests)
 function(opwright_tests domain)
-  cmake_parse_arguments(ARG "CUDA" "" "SOURCES;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "CUDA" "TOGETHER" "SOURCES;LINKS" ${ARGN})
   add_executable(${domain}_test EXCLUDE_FROM_ALL ${ARG_SOURCES})
   # -O1, because a test takes longer to compile than to run.
   target_compile_options(${domain}_test PRIVATE ${WARNING_FLAGS} -O1)
   target_link_libraries(${domain}_test PRIVATE opwright_testing ${ARG_LINKS})
+  opwright_together(${domain}_test "${ARG_TOGETHER}")
   # Precompiled by the first of these programs, where not sanitized: see TensorFlow.cmake.
   if(NOT OPWRIGHT_SANITIZE AND domain STREQUAL "base")
     target_precompile_headers(base_test PRIVATE

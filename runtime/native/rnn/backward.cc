@@ -9,7 +9,7 @@ namespace {
 
 // The number of rows that one product adds to the gradient of the weights. It is large enough
 // to outweigh the cost of reading and writing that gradient.
-constexpr int64_t kChunkRows = 384;
+constexpr int64_t kBackwardChunkRows = 384;
 
 template <class T>
 class BackwardPass {
@@ -24,7 +24,7 @@ class BackwardPass {
         compute_(SelectKernels<S>()),
         layout_(ParamsLayout(spec)),
         reserve_(spec),
-        plan_(spec, kernels_, exec, kChunkRows),
+        plan_(spec, kernels_, exec, kBackwardChunkRows),
         panels_(plan_.panels),
         projected_(plan_.projected),
         cuts_(plan_.PanelCuts(exec, (spec.hidden() + panels_.width() - 1) / panels_.width())),

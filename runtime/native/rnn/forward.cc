@@ -11,7 +11,7 @@ namespace {
 // The number of rows that one pass over the input's weights processes. It is large enough to
 // hide the time to load the weights. It is small enough that the pre-activations stay in the
 // cache.
-constexpr int64_t kChunkRows = 64;
+constexpr int64_t kForwardChunkRows = 64;
 
 // The largest number of rows of a call that reads the weights without packing them. For so few
 // rows, packing would cost as much as the products.
@@ -28,7 +28,7 @@ class ForwardPass {
         exec_(exec),
         kernels_(SelectKernels<T>()),
         layout_(ParamsLayout(spec)),
-        plan_(spec, kernels_, exec, kChunkRows),
+        plan_(spec, kernels_, exec, kForwardChunkRows),
         panels_(plan_.panels),
         projected_(plan_.projected),
         cuts_(plan_.PanelCuts(exec, panels_.count())),

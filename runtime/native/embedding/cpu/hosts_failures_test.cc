@@ -16,17 +16,17 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr size_t kLarge = 100'000;  // In bytes. The ids of kSamples samples take more.
-constexpr int64_t kSamples = 5000;
+constexpr size_t kLarge = 100'000;  // In bytes. The ids of kManySamples samples take more.
+constexpr int64_t kManySamples = 5000;
 
 std::vector<float> StepsOfManySamples(int64_t steps) {
   std::vector<float> rows(10);
-  rows[0] = rows[3] = -static_cast<float>(steps * kSamples);
+  rows[0] = rows[3] = -static_cast<float>(steps * kManySamples);
   return rows;
 }
 
 void EnqueueWithoutMemoryIsRefusedOnAllHosts(Mode mode) {
-  TwoEngines hosts(false, kSamples);
+  TwoEngines hosts(false, kManySamples);
   hosts.Step(0, 3);
   OnEach(2, [&](int64_t h) {
     Batch batch = hosts.MakeBatch(5, mode);
