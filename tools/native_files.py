@@ -138,7 +138,8 @@ def without_precompiled(flags: Sequence[str]) -> list[str]:
 def is_kept(flag: str) -> bool:
     """Whether any compiler and any TensorFlow takes a flag: warnings may be others."""
     # It spares the reading of headers, with versions that it is tried with.
-    return not flag.startswith("-W") and flag != "-DOPWRIGHT_DECLARE_XLA_CLIENT"
+    spared = "-DOPWRIGHT_DECLARE_XLA_CLIENT"
+    return flag != spared and not flag.startswith(("-W", "--param="))
 
 
 def is_kept_to_link(flag: str) -> bool:
