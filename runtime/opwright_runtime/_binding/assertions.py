@@ -10,7 +10,7 @@ import ast
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -39,6 +39,9 @@ from opwright_runtime._binding import (
 )
 from opwright_runtime._binding.op_info import OpInfo
 from opwright_runtime._internals import handle_data, register_read_only_op
+
+# A tensor of a graph, or a value that is known when the graph is built.
+Value: TypeAlias = Any
 
 
 class _UnknownError(Exception):
@@ -70,7 +73,7 @@ class Checker:
 
 
 def add(
-    info: OpInfo, tensors: Sequence[Any], attrs: Mapping[str, Any]
+    info: OpInfo, tensors: Sequence[Value], attrs: Mapping[str, Value]
 ) -> list[tf.Operation]:
     """Adds to the default graph the checks that a call needs when it runs.
 
@@ -97,21 +100,21 @@ def add(
     found = checker(info, specs, attrs, settled)
     if found is None:
         return []
-    given: list[Any] = []
+    given: list[Value] = []
     for arg, one in zip(info.inputs, tensors, strict=True):
         if arg.name in found.names:
             given += one if arg.is_list else [one]
     return [found.function(*given).op]
 
 
-def _spec(tensor: Any) -> tf.TensorSpec:
+def _spec(tensor: Value) -> tf.TensorSpec:
     return tf.TensorSpec(tensor.shape, tensor.dtype)
 
 
 def checker(
     info: OpInfo,
-    specs: Sequence[Any],
-    attrs: Mapping[str, Any],
+    specs: Sequence[Value],
+    attrs: Mapping[str, Value],
     settled: Collection[str] = (),
     *,
     compiled: bool = False,
@@ -142,9 +145,9 @@ def checker(
     # Operations that fail if a variable has another dtype.
     reads = None if info.name in _OF_ACCUMULATORS else _Reads(added, compiled)
 
-    def check(*flat: Any) -> Any:
+    def check(*flat: Value) -> Value:
         rest = list(flat)
-        given: dict[str, Any] = {}
+        given: dict[str, Value] = {}
         for arg, one in zip(info.inputs, specs, strict=True):
             if arg.name in used:
                 count = len(one) if arg.is_list else 1
@@ -175,17 +178,17 @@ def checker(
 
 
 def _positions(
-    node: ast.expr, given: Mapping[str, Any], lists: frozenset[str]
+    node: ast.expr, given: Mapping[str, Value], lists: frozenset[str]
 ) -> Sequence[int | None]:
     used = [name for name in whole_inputs_in(node, given) if name in lists]
     return range(min(len(given[name]) for name in used)) if used else (None,)
 
 
 def _assert(
-    info: OpInfo, node: ast.expr, given: Mapping[str, Any], condition: Any
+    info: OpInfo, node: ast.expr, given: Mapping[str, Value], condition: Value
 ) -> tf.Operation:
     labels = {arg.name: arg.python_name for arg in info.inputs}
-    data: list[Any] = [f"{info.name}: {ast.unparse(node)} must hold"]
+    data: list[Value] = [f"{info.name}: {ast.unparse(node)} must hold"]
     for name in inputs_in(node, given):
         if isinstance(given[name], tf.Tensor):
             data += [f"{labels[name]} has the shape", tf.shape(given[name], tf.int64)]
@@ -234,7 +237,7 @@ class _Reads:
             return
         # ReadVariableOp ends the process if a variable of another dtype is in the mode
         # in which each read copies it. This op compares the dtypes before it copies.
-        graph: Any = tf.compat.v1.get_default_graph()
+        graph: Value = tf.compat.v1.get_default_graph()
         kinds = {"N": ("int", 1), "dtypes": ("list(type)", (tf.as_dtype(dtype),))}
         operation = graph._create_op_internal(
             _READ,
@@ -259,21 +262,21 @@ class _Graph:
             are not those of variables.
     """
 
-    given: Mapping[str, Any]
+    given: Mapping[str, Value]
     lists: frozenset[str]
     known: Mapping[str, object]
     index: int | None
     settled: Collection[str]
     reads: _Reads | None
 
-    def condition(self, node: ast.expr) -> Any:
+    def condition(self, node: ast.expr) -> Value:
         """A tensor; a bool if the graph knows the result; None if it is unknown."""
         try:
             return self.value(node)
         except _UnknownError:
             return None
 
-    def value(self, node: ast.expr) -> Any:
+    def value(self, node: ast.expr) -> Value:
         match node:
             case ast.Constant():
                 return node.value
@@ -303,10 +306,10 @@ class _Graph:
                 return self.called(node)
         raise _UnknownError
 
-    def both(self, node: ast.BoolOp) -> Any:
+    def both(self, node: ast.BoolOp) -> Value:
         decides = isinstance(node.op, ast.Or)
         join = tf.logical_or if decides else tf.logical_and
-        found: Any = not decides
+        found: Value = not decides
         for each in node.values:
             one = self.value(each)
             if not _is_tensor(one):
@@ -316,9 +319,9 @@ class _Graph:
             found = join(found, one) if _is_tensor(found) else one
         return found
 
-    def compared(self, node: ast.Compare) -> Any:
+    def compared(self, node: ast.Compare) -> Value:
         left = self.value(node.left)
-        found: Any = True
+        found: Value = True
         for op, right_node in zip(node.ops, node.comparators, strict=True):
             right = self.value(right_node)
             one = _compared(op, left, right)
@@ -330,7 +333,7 @@ class _Graph:
             left = right
         return found
 
-    def computed(self, node: ast.BinOp) -> Any:
+    def computed(self, node: ast.BinOp) -> Value:
         left, right = self.value(node.left), self.value(node.right)
         if not _is_tensor(left) and not _is_tensor(right):
             return OPERATORS[type(node.op)].meaning(left, right)
@@ -341,7 +344,7 @@ class _Graph:
             return _product(tf.stack([left, right]))
         return OPERATORS[type(node.op)].meaning(left, right)
 
-    def chosen(self, node: ast.IfExp) -> Any:
+    def chosen(self, node: ast.IfExp) -> Value:
         test = self.value(node.test)
         if not _is_tensor(test):
             return self.value(node.body if test else node.orelse)
@@ -350,7 +353,7 @@ class _Graph:
             return tf.where(test, body, orelse)
         return tf.where(test, *_numbers(body, orelse))
 
-    def part(self, node: ast.Subscript) -> Any:
+    def part(self, node: ast.Subscript) -> Value:
         whole = self.value(node.value)
         if isinstance(node.slice, ast.Slice):
             bounds = (node.slice.lower, node.slice.upper, node.slice.step)
@@ -369,7 +372,7 @@ class _Graph:
         is_there = tf.logical_and(place >= 0, place < length)
         return tf.pad(row, [[0, 1]])[tf.where(is_there, place, length)]
 
-    def called(self, node: ast.Call) -> Any:
+    def called(self, node: ast.Call) -> Value:
         assert isinstance(node.func, ast.Name)
         name = node.func.id
         if name in (TABLE, "pairs", "single"):
@@ -409,7 +412,7 @@ class _Graph:
         self.reads.add(handle, dtype)
         return True
 
-    def tensor(self, node: ast.expr) -> Any:
+    def tensor(self, node: ast.expr) -> Value:
         named, at = input_named(node)
         if named not in self.given:
             raise _UnknownError
@@ -421,7 +424,7 @@ class _Graph:
             raise _UnknownError
         return found[at]
 
-    def of_list(self, name: str, argument: str, text: ast.expr) -> Any:
+    def of_list(self, name: str, argument: str, text: ast.expr) -> Value:
         if argument not in self.given:
             raise _UnknownError
         arguments = self.given[argument], self.value(text)
@@ -430,7 +433,7 @@ class _Graph:
             return graph_equations.FUNCTIONS[name](*arguments)
         return found
 
-    def property(self, name: str, tensor: Any, more: Sequence[Any]) -> Any:
+    def property(self, name: str, tensor: Value, more: Sequence[Value]) -> Value:
         static = requirements.static(name, tensor, tuple(more))
         if static is not None and not (isinstance(static, tuple) and None in static):
             return static
@@ -438,9 +441,9 @@ class _Graph:
             raise _UnknownError
         return _PROPERTIES[name](tensor, *more)
 
-    def memory(self, node: ast.Call) -> Any:
+    def memory(self, node: ast.Call) -> Value:
         dtype, *parts = map(self.value, node.args)
-        total: Any = tf.constant(float(properties.bytes_of(dtype, ())), tf.float64)
+        total: Value = tf.constant(float(properties.bytes_of(dtype, ())), tf.float64)
         for part in parts:
             total *= tf.reduce_prod(_as(part, tf.float64))
         limit = memory.limit()
@@ -451,7 +454,7 @@ def _is_tensor(found: object) -> bool:
     return isinstance(found, tf.Tensor)
 
 
-def _numbers(*found: Any) -> Iterator[Any]:
+def _numbers(*found: Value) -> Iterator[Value]:
     """Numbers as tensors of one dtype: int64 if all are integers that it holds."""
     floats = any(
         (
@@ -465,7 +468,7 @@ def _numbers(*found: Any) -> Iterator[Any]:
     return (_as(one, dtype) for one in found)
 
 
-def _as(found: Any, dtype: tf.DType) -> Any:
+def _as(found: Value, dtype: tf.DType) -> Value:
     """A value or tensor as a tensor of a dtype."""
     if _is_tensor(found):
         return tf.cast(found, dtype)
@@ -473,11 +476,11 @@ def _as(found: Any, dtype: tf.DType) -> Any:
     return tf.constant(found, dtype)
 
 
-def _row(found: Any) -> Any:
+def _row(found: Value) -> Value:
     return tf.reshape(_as(found, tf.int64), [-1])
 
 
-def _compared(op: ast.cmpop, left: Any, right: Any) -> Any:
+def _compared(op: ast.cmpop, left: Value, right: Value) -> Value:
     meaning = COMPARISONS[type(op)].meaning
     if not _is_tensor(left) and not (
         any(map(_is_tensor, right)) if isinstance(right, tuple) else _is_tensor(right)
@@ -509,7 +512,7 @@ def _compared(op: ast.cmpop, left: Any, right: Any) -> Any:
     )
 
 
-def _product(row: Any) -> Any:
+def _product(row: Value) -> Value:
     """The product of a row: of integers, at most what an int64 holds."""
     product = tf.reduce_prod(row)
     if row.dtype.is_floating:
@@ -519,18 +522,18 @@ def _product(row: Any) -> Any:
     return tf.where(tf.abs(about) < 2.0**63, product, limit)
 
 
-def _divided(op: ast.operator, left: Any, right: Any) -> Any:
+def _divided(op: ast.operator, left: Value, right: Value) -> Value:
     """A division, which is 0 by 0: an op for integers would end the run."""
     safe = tf.where(tf.equal(right, 0), tf.ones_like(right), right)
     found = left // safe if isinstance(op, ast.FloorDiv) else left % safe
     return tf.where(tf.equal(right, 0), tf.zeros_like(right), found)
 
 
-def _known(name: str, found: Sequence[Any]) -> Any:
+def _known(name: str, found: Sequence[Value]) -> Value:
     of_attr = PROPERTIES[name].of_attr if name in PROPERTIES else None
     if of_attr is not None:
         return of_attr(*found)
-    functions: dict[str, Callable[..., Any]] = {
+    functions: dict[str, Callable[..., Value]] = {
         "len": len,
         "sum": sum,
         "prod": math.prod,
@@ -545,7 +548,7 @@ def _known(name: str, found: Sequence[Any]) -> Any:
     return functions[name](*found)
 
 
-def _flat(tensor: Any) -> Any:
+def _flat(tensor: Value) -> Value:
     """All numbers of a tensor in a row, as int64 or float64."""
     is_integer = tensor.dtype.is_integer or tensor.dtype.is_bool
     if not is_integer and not tensor.dtype.is_floating:
@@ -553,8 +556,8 @@ def _flat(tensor: Any) -> Any:
     return tf.reshape(tf.cast(tensor, tf.int64 if is_integer else tf.float64), [-1])
 
 
-def _extreme(reduce: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def of(tensor: Any) -> Any:
+def _extreme(reduce: Callable[[Value], Value]) -> Callable[[Value], Value]:
+    def of(tensor: Value) -> Value:
         flat = _flat(tensor)
         found = reduce(flat)
         if flat.dtype.is_floating:
@@ -565,7 +568,7 @@ def _extreme(reduce: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return of
 
 
-def _spans(tensor: Any, size: Any) -> Any:
+def _spans(tensor: Value, size: Value) -> Value:
     rows = tf.reshape(
         _flat(tensor), [-1, tf.maximum(tf.shape(tensor, tf.int64)[-1], 2)]
     )
@@ -574,7 +577,7 @@ def _spans(tensor: Any, size: Any) -> Any:
     return tf.reduce_all((starts >= 0) & (starts <= ends) & (ends <= size))
 
 
-def _batched(tensor: Any, size: Any) -> Any:
+def _batched(tensor: Value, size: Value) -> Value:
     count = tf.maximum(tf.shape(tensor, tf.int64)[0], 1)
     rows = tf.reshape(_flat(tensor), [count, -1])
     size = _as(size, rows.dtype)
@@ -582,23 +585,23 @@ def _batched(tensor: Any, size: Any) -> Any:
     return tf.reduce_all((rows >= starts) & (rows < starts + size))
 
 
-def _permutation(tensor: Any) -> Any:
+def _permutation(tensor: Value) -> Value:
     flat = _flat(tensor)
     numbers = tf.range(tf.size(flat, flat.dtype))
     return tf.reduce_all(tf.equal(tf.sort(flat), numbers))
 
 
-def _steps(start: Any, limit: Any, delta: Any) -> Any:
+def _steps(start: Value, limit: Value, delta: Value) -> Value:
     first, end, step = (tf.cast(one, tf.float64) for one in (start, limit, delta))
     counts = tf.math.ceil(tf.math.divide_no_nan(end - first, step))
     return tf.reduce_sum(tf.clip_by_value(counts, 0.0, 2.0**62))
 
 
-def _padded(tensor: Any, paddings: Any) -> Any:
+def _padded(tensor: Value, paddings: Value) -> Value:
     return tf.shape(tensor, tf.int64) + tf.reduce_sum(tf.cast(paddings, tf.int64), -1)
 
 
-def _banded(diagonal: Any, k: Any, num_rows: Any, num_cols: Any) -> Any:
+def _banded(diagonal: Value, k: Value, num_rows: Value, num_cols: Value) -> Value:
     # Parts that are missing are 0. Other conditions say that they must be there.
     sizes = tf.shape(diagonal, tf.int64)
     longest = tf.pad(sizes, [[1, 0]])[-1]
@@ -651,14 +654,14 @@ def _convolves(
     return tf.logical_and(fits, filled)
 
 
-_JOINT: Mapping[str, Callable[..., Any]] = {
+_JOINT: Mapping[str, Callable[..., Value]] = {
     "steps": _steps,
     "padded": _padded,
     "banded": _banded,
     "convolves": _convolves,
     "subscripts": equations.are_subscripts,
 }
-_OF_ROWS: Mapping[str, Callable[..., Any]] = {
+_OF_ROWS: Mapping[str, Callable[..., Value]] = {
     "len": lambda row: tf.size(row, tf.int64),
     "sum": lambda row: tf.reduce_sum(_row(row)),
     "prod": lambda row: _product(_row(row)),
@@ -670,7 +673,7 @@ _OF_ROWS: Mapping[str, Callable[..., Any]] = {
     "least": lambda row: tf.reduce_min(_row(row)),
     "most": lambda row: tf.reduce_max(_row(row)),
 }
-_PROPERTIES: Mapping[str, Callable[..., Any]] = {
+_PROPERTIES: Mapping[str, Callable[..., Value]] = {
     "rank": lambda x: tf.cast(tf.rank(x), tf.int64),
     "elements": lambda x: tf.size(x, tf.int64),
     "shape": lambda x: tf.shape(x, tf.int64),

@@ -77,11 +77,11 @@ def read(equation: str | bytes) -> Equation | None:
     text = equation if isinstance(equation, bytes) else _bytes(equation)
     left, *others = text.split(b"->")
     terms = tuple(map(_term, left.split(b",")))
+    first, last = {*terms[0].letters}, {*terms[-1].letters}
     if len(others) != 1 or len(terms) > 2:
         return None
     result = _term(others[0])
     has_dots = any(term.dots for term in (*terms, result))
-    first, last = {*terms[0].letters}, {*terms[-1].letters}
     kept = {*result.letters}
     batch, summed = first & last & kept, (first ^ last) - kept
     if len(terms) == 1:

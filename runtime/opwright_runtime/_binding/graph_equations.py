@@ -7,27 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from opwright_runtime._binding import equations
 from opwright_runtime._binding.equations import Equation, Term
 
+# Sizes in a tensor of the graph, or numbers that are known when it is built.
+Value: TypeAlias = Any
+
 
 @dataclass(frozen=True)
 class _Input:
     """The sizes of the letters of an input, in their order, and those for "..."."""
 
-    named: tuple[tuple[int, Any], ...]
-    part: Any
+    named: tuple[tuple[int, Value], ...]
+    part: Value
 
     @property
-    def first(self) -> dict[int, Any]:
+    def first(self) -> dict[int, Value]:
         return dict(reversed(self.named))
 
 
-def broadcast(*rows: Any) -> Any:
+def broadcast(*rows: Value) -> Value:
     """The shape of tensors of these shapes together.
 
     Shapes that do not fit give one of zeros: the op itself refuses them.
@@ -44,7 +47,7 @@ def broadcast(*rows: Any) -> Any:
     return found
 
 
-def einsum(tensors: Sequence[Any], equation: str | bytes) -> Any:
+def einsum(tensors: Sequence[Value], equation: str | bytes) -> Value:
     found = equations.read(equation)
     if found is None or len(found.inputs) != len(tensors):
         return ()
@@ -59,16 +62,16 @@ def einsum(tensors: Sequence[Any], equation: str | bytes) -> Any:
     )
 
 
-def batches(tensors: Sequence[Any], equation: str | bytes) -> Any:
+def batches(tensors: Sequence[Value], equation: str | bytes) -> Value:
     return tf.reduce_max(_batches(tensors, equation))
 
 
-def indexed(tensors: Sequence[Any], equation: str | bytes) -> Any:
+def indexed(tensors: Sequence[Value], equation: str | bytes) -> Value:
     *each, both = tf.unstack(_batches(tensors, equation))
     return tf.where(tf.equal(tf.minimum(*each), both), tf.zeros_like(both), both)
 
 
-def reduced(tensors: Sequence[Any], equation: str | bytes) -> Any:
+def reduced(tensors: Sequence[Value], equation: str | bytes) -> Value:
     found = equations.read(equation)
     if found is None or len(found.inputs) != len(tensors):
         return 0
@@ -84,7 +87,7 @@ def reduced(tensors: Sequence[Any], equation: str | bytes) -> Any:
     return zeros
 
 
-def _batches(tensors: Sequence[Any], equation: str | bytes) -> Any:
+def _batches(tensors: Sequence[Value], equation: str | bytes) -> Value:
     """How many matrices each of two inputs has, and both together."""
     found = equations.read(equation)
     if found is None or not found.is_batched or len(tensors) != 2:
@@ -96,12 +99,12 @@ def _batches(tensors: Sequence[Any], equation: str | bytes) -> Any:
     return tf.stack([*map(_product, (first, second, broadcast(first, second)))])
 
 
-def _inputs(found: Equation, tensors: Sequence[Any]) -> list[_Input]:
+def _inputs(found: Equation, tensors: Sequence[Value]) -> list[_Input]:
     pairs = zip(found.inputs, tensors, strict=True)
     return [_input(term, tf.shape(one, tf.int64)) for term, one in pairs]
 
 
-def _input(term: Term, row: Any) -> _Input:
+def _input(term: Term, row: Value) -> _Input:
     front, back = term.front, term.back or ()
     padded = tf.pad(row, [[0, len(front)]])
     named = [(letter, padded[at]) for at, letter in enumerate(front)]
@@ -111,7 +114,7 @@ def _input(term: Term, row: Any) -> _Input:
     return _Input(tuple(named), row[len(front) : end])
 
 
-def _row(*parts: Any) -> Any:
+def _row(*parts: Value) -> Value:
     rows = [
         (
             tf.convert_to_tensor(one or [], tf.int64)
@@ -123,13 +126,13 @@ def _row(*parts: Any) -> Any:
     return tf.concat(rows, 0)
 
 
-def _product(row: Any) -> Any:
+def _product(row: Value) -> Value:
     """It may be more than an int64 holds."""
     return tf.reduce_prod(tf.cast(row, tf.float64))
 
 
 #: The functions by the names that conditions have for them.
-FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+FUNCTIONS: Mapping[str, Callable[..., Value]] = {
     "einsum": einsum,
     "batches": batches,
     "indexed": indexed,

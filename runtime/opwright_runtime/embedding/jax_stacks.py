@@ -226,17 +226,20 @@ def _parts(
     return parts
 
 
+def _as_dict(value: Any) -> Any:
+    """A named tuple as a dict, and anything else as it is."""
+    return value._asdict() if hasattr(value, "_asdict") else value
+
+
 def _variables(where: str, stack: EmbeddingVariables) -> Iterator[tuple[str, Any]]:
     """The table of a stack, under "", and its slots by name."""
-    parts = stack if isinstance(stack, Mapping) else getattr(stack, "__dict__", None)
-    if hasattr(stack, "_asdict"):
-        parts = stack._asdict()
+    parts = _as_dict(stack)
+    if not isinstance(parts, Mapping):
+        parts = getattr(stack, "__dict__", None)
     if not parts or not {"table", "slot"} <= parts.keys():
         raise _from(where, stack, "EmbeddingVariables, or a dict with table and slot")
     yield "", parts["table"]
-    slots = parts["slot"] or {}
-    if hasattr(slots, "_asdict"):
-        slots = slots._asdict()
+    slots = _as_dict(parts["slot"] or {})
     if not isinstance(slots, Mapping):
         # Only Adagrad has one slot.
         slots = {"accumulator": slots[0]} if len(slots) == 1 else {"": slots}

@@ -22,13 +22,13 @@ from opwright_runtime._patches import wrap_if_present
 from opwright_runtime.embedding.live_tables import table
 from opwright_runtime.embedding.stacked_tables import (
     PARAMETERS,
-    Array,
     read_table,
     slot_names,
     table_names,
     table_shape,
     write_table,
 )
+from opwright_runtime.embedding.table_values import Array
 from opwright_runtime.embedding.tpu_system import TPUSystem
 
 Layer: TypeAlias = Any
