@@ -69,6 +69,14 @@ REFUSED_FOR = {
         ),
     ),
     "EmptyTensorList": (_DEEP, _LISTS),
+    "Enter": (
+        "parallel_iterations is",
+        "takes any number where the loop does not run, or ends",
+    ),
+    "ExtractImagePatches": (
+        r"most\(shape\(images\)\)",
+        "keeps 32 bits of the sizes of images without elements, or ends",
+    ),
     "InitializeTableFromTextFileV2": (
         "(key|value)_index is",
         "leaves a table alone that is filled, or ends",
@@ -81,8 +89,17 @@ REFUSED_FOR = {
         ),
     ),
     "ResourceGather": (
-        "resource holds",
-        "gives an empty tensor of another dtype where there are no indices, or ends",
+        r"resource holds|held\(resource\)",
+        "gives an empty tensor of another dtype, or for other rows, where there are no "
+        "indices, or ends",
+    ),
+    "StatelessIf": (
+        "Tcond is",
+        "leaves out branches that have no results, or ends",
+    ),
+    "StatelessRandomPoisson": (
+        "lam contains inf",
+        "gives integers of 0 for an infinite mean, and never ends for a large one",
     ),
     "TensorListPushBack": (_DEEP, _LISTS),
     "TensorListReserve": (_DEEP, _LISTS),
