@@ -92,7 +92,7 @@ class ExtractImagePatches(TensorOp[T]):
     REQUIRES = (
         "elements(images) > 0 or most(shape(images)) < 2**31",
         "elements(images) > 0 or shape(images)[-1] * prod(ksizes) < 2**31",
-        "most(ksizes) < 2**20 and most(strides) < 2**20 and most(rates) < 2**20",
+        "most(ksizes) < 2**20 and most(rates) < 2**20",
     )
     SHAPES = {
         "images": "(b, h, w, c)",
@@ -159,8 +159,8 @@ class ExtractImagePatches(TensorOp[T]):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `elements(images) > 0 or most(shape(images)) < 2**31`, `elements(images)
-                > 0 or shape(images)[-1] * prod(ksizes) < 2**31`, `most(ksizes) < 2**20
-                and most(strides) < 2**20 and most(rates) < 2**20`.
+                > 0 or shape(images)[-1] * prod(ksizes) < 2**31`,
+                `most(ksizes) < 2**20 and most(rates) < 2**20`.
 
         Example:
             >>> image = np.arange(16).reshape(1, 4, 4, 1)
@@ -174,11 +174,7 @@ class ExtractImagePatches(TensorOp[T]):
         op: ExtractImagePatches[U] = new(ExtractImagePatches)
         fast_path_error = None
         try:
-            if (
-                scope.eager
-                and not graphs.stack
-                and _holds(images, ksizes, strides, rates)
-            ):
+            if scope.eager and not graphs.stack and _holds(images, ksizes, rates):
                 op.patches = execute(
                     context[CURRENT],
                     "ExtractImagePatches",
@@ -204,9 +200,7 @@ class ExtractImagePatches(TensorOp[T]):
         )
 
 
-def _holds(
-    images: object, ksizes: Sequence[int], strides: Sequence[int], rates: Sequence[int]
-) -> bool:
+def _holds(images: object, ksizes: Sequence[int], rates: Sequence[int]) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
@@ -219,7 +213,6 @@ def _holds(
                 or sizes_of(images)[-1] * product_of(ksizes) < 2147483648
             )
             and max(ksizes) < 1048576
-            and max(strides) < 1048576
             and max(rates) < 1048576
         )
     except Exception:
@@ -278,8 +271,8 @@ def extract_image_patches(
     Raises:
         OpError: the op refuses an argument. The call needs
             `elements(images) > 0 or most(shape(images)) < 2**31`, `elements(images) > 0
-            or shape(images)[-1] * prod(ksizes) < 2**31`, `most(ksizes) < 2**20 and
-            most(strides) < 2**20 and most(rates) < 2**20`.
+            or shape(images)[-1] * prod(ksizes) < 2**31`,
+            `most(ksizes) < 2**20 and most(rates) < 2**20`.
 
     Example:
         >>> image = np.arange(16).reshape(1, 4, 4, 1)
@@ -293,11 +286,7 @@ def extract_image_patches(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(images, ksizes, strides, rates)
-        ):
+        if context[EAGER] and not graphs.stack and _holds(images, ksizes, rates):
             _result = execute(
                 context[CURRENT],
                 "ExtractImagePatches",
