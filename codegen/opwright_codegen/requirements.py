@@ -358,6 +358,7 @@ _PYTHON: Final = {
     "rank": "rank_of",
     "elements": "elements_of",
     "shape": "sizes_of",
+    "handles": "elements_of",
     "value": "value_of",
     "contents": "contents_of",
     "last": "last_of",

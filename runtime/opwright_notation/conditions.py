@@ -62,6 +62,8 @@ PROPERTIES: Final = {
     "rank": Property(Kind.SIZE),
     "elements": Property(Kind.SIZE),
     "shape": Property(Kind.ROW),
+    # TensorFlow's shape inference of some ops says 2 where they make one handle.
+    "handles": Property(Kind.SIZE, of_values=True),
     "value": Property(Kind.SIZE, of_values=True),
     "contents": Property(Kind.ROW, of_values=True),
     "last": Property(Kind.SIZE, of_values=True),

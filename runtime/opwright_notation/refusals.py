@@ -219,7 +219,7 @@ class _Words:
                 if name == "rank":
                     has = f"{label} has {count(number, 'dimension')}"
                     return argument, has, "it must have"
-                if name in ("elements", "len"):
+                if name in ("elements", "handles", "len"):
                     has = f"{label} has {count(number, 'element')}"
                     return argument, has, "it must have"
                 if name == "shape":

@@ -116,6 +116,7 @@ def load_op(*conditions: str) -> Op:
         ("batched(size, block)", "is_batched(size, block)"),
         ("spans(size, shape(a)[0])", "are_spans(size, sizes_of(a)[0])"),
         ("named(a)", "are_named(a)"),
+        ("handles(handle) == 1", "elements_of(handle) == 1"),
         ("slices(a)", "are_slices(a)"),
         ("nan_free(a, b)", "is_nan_free(a) and is_nan_free(b)"),
         ("positives(weights) > block", "positives_of(weights) > block"),

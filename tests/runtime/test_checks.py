@@ -249,6 +249,20 @@ def test_checked_function_refuses_product_that_an_int64_does_not_hold() -> None:
         call(tf.zeros([2**62, 0]))
 
 
+def accumulator() -> Any:
+    return opwright.train.resource_conditional_accumulator(tf.float32, [2])
+
+
+def test_checked_function_refuses_several_handles_when_it_runs() -> None:
+    call = traced(opwright.train.resource_accumulator_num_accumulated, tf.resource)
+    one = accumulator()
+    assert call(one).numpy() == 0
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must hold"):
+        call(tf.stack([one, one]))
+    # Shape inference says that the op makes two handles.
+    assert traced(lambda: call(accumulator()))().numpy() == 0
+
+
 def test_checked_function_refuses_known_size_when_it_is_built() -> None:
     with pytest.raises(OpMemoryError, match=r"its result takes 4096\.0 GiB"):
         traced(lambda: fill([2**20, 2**20], 1.0))

@@ -738,6 +738,17 @@ def test_are_slices_unless_sizes_are_not_those_of_a_tensor(
                 assert session.run(found, {described: row}) == expected
 
 
+def test_several_handles_of_an_accumulator_are_refused() -> None:
+    one = opwright.train.resource_conditional_accumulator(tf.float32, [2])
+    with pytest.raises(OpInputError, match="handle has 2 elements; it must have 1"):
+        opwright.train.resource_accumulator_num_accumulated(tf.stack([one, one]))
+    with tf.Graph().as_default() as graph:
+        one = opwright.train.resource_conditional_accumulator(tf.float32, [2])
+        number = opwright.train.resource_accumulator_num_accumulated(one)
+        with tf.compat.v1.Session(graph=graph) as session:
+            assert session.run(number) == 0
+
+
 def test_are_named_unless_a_text_is_empty() -> None:
     for names, expected in (("a", True), (["a", "b"], True), (["a", ""], False)):
         assert texts.are_named(names) is expected

@@ -677,6 +677,7 @@ _PROPERTIES: Mapping[str, Callable[..., Value]] = {
     "rank": lambda x: tf.cast(tf.rank(x), tf.int64),
     "elements": lambda x: tf.size(x, tf.int64),
     "shape": lambda x: tf.shape(x, tf.int64),
+    "handles": lambda x: tf.size(x, tf.int64),
     # A part that is missing is 0.
     "value": lambda x: tf.pad(_flat(x), [[0, 1]])[0],
     "contents": _flat,

@@ -35,6 +35,7 @@ _FUNCTIONS: dict[str, Callable[..., object]] = {
     "rank": properties.rank_of,
     "elements": properties.elements_of,
     "shape": properties.sizes_of,
+    "handles": properties.elements_of,
     "value": properties.value_of,
     "contents": properties.contents_of,
     "last": properties.last_of,
