@@ -38395,7 +38395,7 @@ def ResourceAccumulatorApplyGradient(
     gradient of another dtype than the accumulator's is refused in eager calls. A graph
     does not know that dtype: there such a gradient ends the process.
 
-    A tensor of several handles ends the process.
+    A tensor of several handles is refused.
 
     Stateful. Gradient: none registered.
 
@@ -38423,7 +38423,7 @@ def ResourceAccumulatorNumAccumulated(
     Counts the gradients added since the accumulator was last emptied; stale ones do not
     count. The op never waits.
 
-    A tensor of several handles ends the process.
+    A tensor of several handles is refused.
 
     Stateful. Gradient: none registered.
 
@@ -38448,7 +38448,7 @@ def ResourceAccumulatorSetGlobalStep(
     already stays. A step below the accumulator's is taken too; TensorFlow logs a
     warning.
 
-    A tensor of several handles ends the process.
+    A tensor of several handles is refused.
 
     Stateful. Gradient: none registered.
 
@@ -38482,7 +38482,7 @@ def ResourceAccumulatorTakeGradient(
     InvalidArgument: `num_required` is not positive, or `dtype` is not the
     accumulator's. Cancelled: the session or function was cancelled while the op waited.
 
-    A tensor of several handles ends the process.
+    A tensor of several handles is refused.
 
     Stateful. Gradient: none registered.
 

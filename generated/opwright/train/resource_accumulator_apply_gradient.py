@@ -65,7 +65,7 @@ class ResourceAccumulatorApplyGradient(Op):
     gradient of another dtype than the accumulator's is refused in eager calls. A graph
     does not know that dtype: there such a gradient ends the process.
 
-    A tensor of several handles ends the process.
+    A tensor of several handles is refused.
 
     Stateful. Gradient: none registered.
 
@@ -84,6 +84,7 @@ class ResourceAccumulatorApplyGradient(Op):
 
     OP_NAME = "ResourceAccumulatorApplyGradient"
     REQUIRES = (
+        "handles(handle) == 1",
         "elements(local_step) == 1",
         "holds(handle, dtype)",
     )
@@ -119,7 +120,7 @@ class ResourceAccumulatorApplyGradient(Op):
         gradient of another dtype than the accumulator's is refused in eager calls. A
         graph does not know that dtype: there such a gradient ends the process.
 
-        A tensor of several handles ends the process.
+        A tensor of several handles is refused.
 
         Stateful. Gradient: none registered.
 
@@ -138,7 +139,7 @@ class ResourceAccumulatorApplyGradient(Op):
                 accumulator's.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `handles(handle) == 1`,
                 `elements(local_step) == 1`, `holds(handle, dtype)`.
 
         Example:
@@ -182,7 +183,11 @@ class ResourceAccumulatorApplyGradient(Op):
 def _holds(handle: object, local_step: object, gradient: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(local_step) == 1 and are_held(dtype_of(gradient), handle)
+        return (
+            elements_of(handle) == 1
+            and elements_of(local_step) == 1
+            and are_held(dtype_of(gradient), handle)
+        )
     except Exception:
         return False
 
@@ -207,7 +212,7 @@ def resource_accumulator_apply_gradient(
     gradient of another dtype than the accumulator's is refused in eager calls. A graph
     does not know that dtype: there such a gradient ends the process.
 
-    A tensor of several handles ends the process.
+    A tensor of several handles is refused.
 
     Stateful. Gradient: none registered.
 
@@ -225,8 +230,8 @@ def resource_accumulator_apply_gradient(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `elements(local_step) == 1`,
-            `holds(handle, dtype)`.
+        OpError: the op refuses an argument. The call needs `handles(handle) == 1`,
+            `elements(local_step) == 1`, `holds(handle, dtype)`.
 
     Example:
         >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])

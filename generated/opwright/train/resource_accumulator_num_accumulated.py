@@ -16,6 +16,7 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
@@ -40,7 +41,7 @@ class ResourceAccumulatorNumAccumulated(TensorOp[TInt32]):
     Counts the gradients added since the accumulator was last emptied; stale ones do not
     count. The op never waits.
 
-    A tensor of several handles ends the process.
+    A tensor of several handles is refused.
 
     Stateful. Gradient: none registered.
 
@@ -57,6 +58,7 @@ class ResourceAccumulatorNumAccumulated(TensorOp[TInt32]):
     """
 
     OP_NAME = "ResourceAccumulatorNumAccumulated"
+    REQUIRES = ("handles(handle) == 1",)
     SHAPES = {
         "handle": "()",
         "num_accumulated": "()",
@@ -81,7 +83,7 @@ class ResourceAccumulatorNumAccumulated(TensorOp[TInt32]):
         Counts the gradients added since the accumulator was last emptied; stale ones do
         not count. The op never waits.
 
-        A tensor of several handles ends the process.
+        A tensor of several handles is refused.
 
         Stateful. Gradient: none registered.
 
@@ -96,7 +98,7 @@ class ResourceAccumulatorNumAccumulated(TensorOp[TInt32]):
             num_accumulated: int32, `scalar`. Gradients added since the last take.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `handles(handle) == 1`.
 
         Example:
             >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])
@@ -111,7 +113,7 @@ class ResourceAccumulatorNumAccumulated(TensorOp[TInt32]):
         op: ResourceAccumulatorNumAccumulated = new(ResourceAccumulatorNumAccumulated)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(handle):
                 op.num_accumulated = execute(
                     context[CURRENT], "ResourceAccumulatorNumAccumulated", None, handle
                 )
@@ -119,6 +121,14 @@ class ResourceAccumulatorNumAccumulated(TensorOp[TInt32]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (handle,), {}, fast_path_error)
+
+
+def _holds(handle: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(handle) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -133,7 +143,7 @@ def resource_accumulator_num_accumulated(
     Counts the gradients added since the accumulator was last emptied; stale ones do not
     count. The op never waits.
 
-    A tensor of several handles ends the process.
+    A tensor of several handles is refused.
 
     Stateful. Gradient: none registered.
 
@@ -147,7 +157,7 @@ def resource_accumulator_num_accumulated(
         num_accumulated: int32, `scalar`. Gradients added since the last take.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `handles(handle) == 1`.
 
     Example:
         >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])
@@ -162,7 +172,7 @@ def resource_accumulator_num_accumulated(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(handle):
             _result = execute(
                 context[CURRENT], "ResourceAccumulatorNumAccumulated", name, handle
             )

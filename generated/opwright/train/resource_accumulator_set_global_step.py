@@ -49,7 +49,7 @@ class ResourceAccumulatorSetGlobalStep(Op):
     already stays. A step below the accumulator's is taken too; TensorFlow logs a
     warning.
 
-    A tensor of several handles ends the process.
+    A tensor of several handles is refused.
 
     Stateful. Gradient: none registered.
 
@@ -64,7 +64,10 @@ class ResourceAccumulatorSetGlobalStep(Op):
     """
 
     OP_NAME = "ResourceAccumulatorSetGlobalStep"
-    REQUIRES = ("elements(new_global_step) == 1",)
+    REQUIRES = (
+        "handles(handle) == 1",
+        "elements(new_global_step) == 1",
+    )
     SHAPES = {
         "handle": "()",
         "new_global_step": "()",
@@ -90,7 +93,7 @@ class ResourceAccumulatorSetGlobalStep(Op):
         already stays. A step below the accumulator's is taken too; TensorFlow logs a
         warning.
 
-        A tensor of several handles ends the process.
+        A tensor of several handles is refused.
 
         Stateful. Gradient: none registered.
 
@@ -104,7 +107,7 @@ class ResourceAccumulatorSetGlobalStep(Op):
                 count.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `handles(handle) == 1`,
                 `elements(new_global_step) == 1`.
 
         Example:
@@ -130,7 +133,7 @@ class ResourceAccumulatorSetGlobalStep(Op):
                     and -9223372036854775808 <= new_global_step <= 9223372036854775807
                     or fits(TInt64, new_global_step)
                 )
-                and _holds(new_global_step)
+                and _holds(handle, new_global_step)
             ):
                 execute(
                     context[CURRENT],
@@ -145,10 +148,10 @@ class ResourceAccumulatorSetGlobalStep(Op):
         return op._build(scope, (handle, new_global_step), {}, fast_path_error)
 
 
-def _holds(new_global_step: object) -> bool:
+def _holds(handle: object, new_global_step: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(new_global_step) == 1
+        return elements_of(handle) == 1 and elements_of(new_global_step) == 1
     except Exception:
         return False
 
@@ -167,7 +170,7 @@ def resource_accumulator_set_global_step(
     already stays. A step below the accumulator's is taken too; TensorFlow logs a
     warning.
 
-    A tensor of several handles ends the process.
+    A tensor of several handles is refused.
 
     Stateful. Gradient: none registered.
 
@@ -181,7 +184,7 @@ def resource_accumulator_set_global_step(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `handles(handle) == 1`,
             `elements(new_global_step) == 1`.
 
     Example:
@@ -207,7 +210,7 @@ def resource_accumulator_set_global_step(
                 and -9223372036854775808 <= new_global_step <= 9223372036854775807
                 or fits(TInt64, new_global_step)
             )
-            and _holds(new_global_step)
+            and _holds(handle, new_global_step)
         ):
             _result = execute(
                 context[CURRENT],

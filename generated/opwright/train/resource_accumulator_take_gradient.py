@@ -66,7 +66,7 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
     InvalidArgument: `num_required` is not positive, or `dtype` is not the
     accumulator's. Cancelled: the session or function was cancelled while the op waited.
 
-    A tensor of several handles ends the process.
+    A tensor of several handles is refused.
 
     Stateful. Gradient: none registered.
 
@@ -86,7 +86,10 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
     """
 
     OP_NAME = "ResourceAccumulatorTakeGradient"
-    REQUIRES = ("elements(num_required) == 1",)
+    REQUIRES = (
+        "handles(handle) == 1",
+        "elements(num_required) == 1",
+    )
     SHAPES = {
         "handle": "()",
         "num_required": "()",
@@ -123,7 +126,7 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
         accumulator's. Cancelled: the session or function was cancelled while the op
         waited.
 
-        A tensor of several handles ends the process.
+        A tensor of several handles is refused.
 
         Stateful. Gradient: none registered.
 
@@ -143,7 +146,7 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
             average: `dtype`, `...`. Mean, or sum, of the gradients taken.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `handles(handle) == 1`,
                 `elements(num_required) == 1`.
 
         Example:
@@ -169,7 +172,7 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
                     and -2147483648 <= num_required <= 2147483647
                     or fits(TInt32, num_required)
                 )
-                and _holds(num_required)
+                and _holds(handle, num_required)
             ):
                 op.average = execute(
                     context[CURRENT],
@@ -188,10 +191,10 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
         )
 
 
-def _holds(num_required: object) -> bool:
+def _holds(handle: object, num_required: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(num_required) == 1
+        return elements_of(handle) == 1 and elements_of(num_required) == 1
     except Exception:
         return False
 
@@ -218,7 +221,7 @@ def resource_accumulator_take_gradient(
     InvalidArgument: `num_required` is not positive, or `dtype` is not the
     accumulator's. Cancelled: the session or function was cancelled while the op waited.
 
-    A tensor of several handles ends the process.
+    A tensor of several handles is refused.
 
     Stateful. Gradient: none registered.
 
@@ -236,7 +239,7 @@ def resource_accumulator_take_gradient(
         average: `dtype`, `...`. Mean, or sum, of the gradients taken.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `handles(handle) == 1`,
             `elements(num_required) == 1`.
 
     Example:
@@ -260,7 +263,7 @@ def resource_accumulator_take_gradient(
                 and -2147483648 <= num_required <= 2147483647
                 or fits(TInt32, num_required)
             )
-            and _holds(num_required)
+            and _holds(handle, num_required)
         ):
             _result = execute(
                 context[CURRENT],
