@@ -52,7 +52,8 @@ MAY_LINK = {
     "opwright_testing": {"opwright_base"},
     "opwright_rnn": {"opwright_base"},
     "opwright_rnn_tf": {"opwright_rnn", "tensorflow"},
-    "opwright_embedding": {"opwright_base"},
+    "opwright_embedding_loops": {"opwright_base"},
+    "opwright_embedding": {"opwright_base", "opwright_embedding_loops"},
     "embedding_kernels": {"opwright_embedding"},  # A benchmark.
     "opwright_embedding_cuda_host": {"opwright_embedding"},
     "opwright_embedding_cuda": {"opwright_embedding_cuda_host"},
