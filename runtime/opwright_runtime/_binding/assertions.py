@@ -622,10 +622,6 @@ def _banded(diagonal: Value, k: Value, num_rows: Value, num_cols: Value) -> Valu
     )
 
 
-#: No tensor has more axes.
-_MOST_AXES = 254
-
-
 def _convolves(
     value: tf.Tensor,
     window: tf.Tensor,
@@ -634,7 +630,7 @@ def _convolves(
     numbers: str | bytes,
 ) -> object:
     axes, windows, least, most = properties.axes_of(numbers)
-    if least < 0 or most >= _MOST_AXES:
+    if least < 0 or most >= properties.MOST_AXES:
         return False
     # Axes that are missing have the size 0. XLA takes dilations that are left out as
     # ones, and padding as zeros. Other conditions refuse other numbers of them.

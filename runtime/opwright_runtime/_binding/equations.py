@@ -16,12 +16,10 @@ from typing import Any
 
 from opwright_notation.conditions import broadcast
 from opwright_runtime._binding.narrowing import EagerTensor
-from opwright_runtime._binding.properties import sizes_of, tensors_of
+from opwright_runtime._binding.properties import MOST_AXES, sizes_of, tensors_of
 
 #: The sizes of an input; None stands for an unknown size.
 Row = tuple[Any, ...]
-#: No tensor has more axes.
-MOST_AXES = 254
 
 _sizes: Callable[[object], tuple[int, ...]] = EagerTensor._shape_tuple
 _PERIOD = ord(".")

@@ -40,6 +40,8 @@ _FLOATS = frozenset({np.float16, np.float32, np.float64})
 _SCALARS = frozenset({bool, int, float, complex, str, bytes})
 _LISTS = frozenset({list, tuple})
 
+#: No tensor has more axes.
+MOST_AXES = 254
 #: Contents of longer inputs are not made tuples.
 MOST_CONTENTS = 1024
 _FEW = 32

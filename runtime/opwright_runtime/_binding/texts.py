@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from opwright_notation.functions import extent
 from opwright_runtime._binding.narrowing import EagerTensor
+from opwright_runtime._binding.properties import MOST_AXES
 
 _array: Callable[[object], Any] = EagerTensor._numpy_internal
 
@@ -33,7 +34,8 @@ def _is_slice(text: bytes) -> bool:
         row = tuple(map(int, sizes))
     except ValueError:
         return True
-    return len(row) < 255 and min(row, default=0) >= 0 and extent(row) < 2**63
+    few = len(row) <= MOST_AXES
+    return few and min(row, default=0) >= 0 and extent(row) < 2**63
 
 
 def _texts(value: Any) -> list[bytes]:
@@ -60,5 +62,5 @@ def are_slices_in_graph(texts: tf.Tensor) -> tf.Tensor:
     sizes = tf.strings.to_number(tf.where(is_size, words.flat_values, "1"), tf.float64)
     extents = tf.reduce_prod(words.with_flat_values(tf.maximum(sizes, 1.0)), axis=1)
     return tf.reduce_all(
-        tf.logical_not(negative) & (spaces < 255) & (extents < 2.0**63)
+        tf.logical_not(negative) & (spaces <= MOST_AXES) & (extents < 2.0**63)
     )
