@@ -22,6 +22,7 @@ from opwright_notation.conditions import (
     HOLDS,
     JOINT,
     MEMORY,
+    OF_HANDLES,
     OF_LISTS,
     OF_TEXT,
     PROPERTIES,
@@ -267,7 +268,7 @@ class _Check:
             raise ShapeError(node.col_offset, message)
         for argument in node.args[inputs:]:
             self.text(argument)
-        if name in ("pairs", "single"):
+        if name in OF_HANDLES:
             for argument in node.args:
                 self.handle(argument)
             return kind
@@ -321,7 +322,7 @@ class _Check:
             if at is not None and not self.inputs[named].is_list:
                 message = f"{named!r} is one tensor, without parts"
                 raise ShapeError(argument.col_offset, message)
-            if name == "held":
+            if name in ("held", "removable"):
                 self.handle(argument)
             return
         if name == "results":
@@ -339,7 +340,7 @@ class _Check:
 
     def handle(self, argument: ast.expr) -> None:
         arg = self.inputs.get(argument.id) if isinstance(argument, ast.Name) else None
-        if arg is None or arg.dtype not in ("resource", "variant"):
+        if arg is None or not _is_handle(arg):
             message = f"it takes handles, and {ast.unparse(argument)!r} is none"
             raise ShapeError(argument.col_offset, message)
 
@@ -376,6 +377,7 @@ _PYTHON: Final = {
     "nan_free": "is_nan_free",
     "named": "are_named",
     "slices": "are_slices",
+    "removable": "is_removable",
     "spans": "are_spans",
     "results": "results_of",
     HOLDS: "are_held",
@@ -401,6 +403,12 @@ _PYTHON: Final = {
     "min": "min",
     "max": "max",
 }
+
+
+def _is_handle(arg: Arg | None) -> bool:
+    """Whether an input is a handle, or a reference to one."""
+    is_ref = arg is not None and arg.is_ref and arg.dtype == "string"
+    return arg is not None and (is_ref or arg.dtype in ("resource", "variant"))
 
 
 class _Writer(ast.NodeTransformer):

@@ -81,6 +81,7 @@ PROPERTIES: Final = {
     "slices": Property(Kind.FLAG, of_values=True),
     "batched": Property(Kind.FLAG, more=1, of_values=True),
     "spans": Property(Kind.FLAG, more=1, of_values=True),
+    "removable": Property(Kind.FLAG),
     "dtype": Property(Kind.FLAG),
     "held": Property(Kind.ROW),
     "ranks": Property(Kind.ROW, _ranks),
@@ -130,6 +131,8 @@ JOINT: Final = {
 }
 #: Those that take a list of tensors as a whole, and depend on their shapes only.
 OF_LISTS: Final = frozenset({"einsum", "batches", "indexed", "reduced"})
+#: Those of handles.
+OF_HANDLES: Final = frozenset({"pairs", "single"})
 OF_TEXT: Final = OF_LISTS | {"convolves", "subscripts"}
 #: The functions of shapes that conditions may use.
 SHARED: Final = (

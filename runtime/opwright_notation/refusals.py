@@ -69,6 +69,7 @@ _PREDICATES: Final = {
     "single": ("has elements of several values", "each must have one value"),
     "nan_free": ("has nan", "no element may be nan"),
     "named": ("has an empty name", "each name must have a character"),
+    "removable": ("is the handle of an accumulator", "it must be another resource"),
     "slices": (
         "describes a slice of a tensor that cannot be",
         "sizes must be at least 0, fewer than 255, and their product less than 2**63",

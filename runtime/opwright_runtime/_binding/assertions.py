@@ -28,7 +28,6 @@ from opwright_notation.conditions import (
     whole_inputs_in,
 )
 from opwright_notation.functions import COMPARISONS, OPERATORS
-from opwright_runtime._binding import attrs as attr_values
 from opwright_runtime._binding import (
     equations,
     graph_equations,
@@ -38,7 +37,8 @@ from opwright_runtime._binding import (
     texts,
 )
 from opwright_runtime._binding.op_info import OpInfo
-from opwright_runtime._internals import handle_data, register_read_only_op
+from opwright_runtime._binding.reads import Reads
+from opwright_runtime._internals import handle_data
 
 # A tensor of a graph, or a value that is known when the graph is built.
 Value: TypeAlias = Any
@@ -49,11 +49,9 @@ class _UnknownError(Exception):
 
 
 #: An op whose conditions are on an accumulator, which no op of a graph can read.
-_OF_ACCUMULATORS = frozenset({"ResourceAccumulatorApplyGradient"})
-
-#: The op that reads variables; TensorFlow has no function for it.
-_READ = "_ReadVariablesOp"
-register_read_only_op(_READ)
+_OF_ACCUMULATORS = frozenset(
+    {"AccumulatorApplyGradient", "ResourceAccumulatorApplyGradient"}
+)
 
 #: How many sizes, and values of an input, a failed check prints.
 _MOST_PRINTED = 8
@@ -143,7 +141,7 @@ def checker(
     lists = frozenset(arg.name for arg in info.inputs if arg.is_list)
     added: list[tf.Operation] = []
     # Operations that fail if a variable has another dtype.
-    reads = None if info.name in _OF_ACCUMULATORS else _Reads(added, compiled)
+    reads = None if info.name in _OF_ACCUMULATORS else Reads(added, compiled)
 
     def check(*flat: Value) -> Value:
         rest = list(flat)
@@ -218,37 +216,6 @@ def _is_read(node: ast.expr, name: str, dtype: tf.DType) -> bool:
 
 
 @dataclass
-class _Reads:
-    """Adds operations that fail if a variable has another dtype.
-
-    Args:
-        added: takes the operations.
-        compiled: whether XLA may compile them.
-    """
-
-    added: list[tf.Operation]
-    compiled: bool
-
-    def add(self, handle: tf.Tensor, dtype: str) -> None:
-        if self.compiled:
-            # XLA compares the dtypes when it compiles the op, and has no other such op.
-            read = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
-            self.added.append(read.op)
-            return
-        # ReadVariableOp ends the process if a variable of another dtype is in the mode
-        # in which each read copies it. This op compares the dtypes before it copies.
-        graph: Value = tf.compat.v1.get_default_graph()
-        kinds = {"N": ("int", 1), "dtypes": ("list(type)", (tf.as_dtype(dtype),))}
-        operation = graph._create_op_internal(
-            _READ,
-            [handle],
-            name="ReadVariable",
-            attrs={name: attr_values.proto(*found) for name, found in kinds.items()},
-        )
-        self.added.append(operation)
-
-
-@dataclass
 class _Graph:
     """Writes a condition as ops.
 
@@ -267,7 +234,7 @@ class _Graph:
     known: Mapping[str, object]
     index: int | None
     settled: Collection[str]
-    reads: _Reads | None
+    reads: Reads | None
 
     def condition(self, node: ast.expr) -> Value:
         """A tensor; a bool if the graph knows the result; None if it is unknown."""
@@ -375,8 +342,15 @@ class _Graph:
     def called(self, node: ast.Call) -> Value:
         assert isinstance(node.func, ast.Name)
         name = node.func.id
-        if name in (TABLE, "pairs", "single"):
+        if name in ("pairs", "removable", "single"):
             raise _UnknownError
+        if name == TABLE:
+            handle, keys, values = node.args
+            if self.reads is None:
+                raise _UnknownError
+            dtypes = self.value(keys), self.value(values)
+            self.reads.look_up(self.tensor(handle), *dtypes)
+            return True
         if name == HOLDS:
             if input_named(node.args[0])[0] in self.settled:
                 return True

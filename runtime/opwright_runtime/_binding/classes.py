@@ -7,6 +7,7 @@ from opwright_runtime._binding.equations import (
     indexed_of,
     reduced_of,
 )
+from opwright_runtime._binding.handles import is_removable
 from opwright_runtime._binding.narrowing import (
     EagerTensor,
     all_tensors,
@@ -250,6 +251,7 @@ __all__ = [
     "is_convolved",
     "is_nan_free",
     "is_permutation",
+    "is_removable",
     "is_rising",
     "is_single",
     "is_table",

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from opwright_notation.conditions import (
     JOINT,
+    OF_HANDLES,
     OF_LISTS,
     Condition,
     bounded,
@@ -26,7 +27,14 @@ from opwright_notation.refusals import Refusal, refusal
 from opwright_notation.sizes import MisfitError
 from opwright_runtime import errors
 from opwright_runtime._binding import attrs as attr_values
-from opwright_runtime._binding import convert, equations, memory, properties, texts
+from opwright_runtime._binding import (
+    convert,
+    equations,
+    handles,
+    memory,
+    properties,
+    texts,
+)
 from opwright_runtime._binding.narrowing import EagerTensor
 from opwright_runtime._binding.op_info import OpInfo, refused_attr
 from opwright_runtime._internals import context, handle_data
@@ -53,6 +61,7 @@ _FUNCTIONS: dict[str, Callable[..., object]] = {
     "held": properties.held_of,
     "holds": properties.held_by,
     "table": properties.is_table,
+    "removable": handles.is_removable,
 }
 
 _JOINT: dict[str, Callable[..., object]] = {
@@ -232,9 +241,12 @@ def _joint(name: str, arguments: Sequence[Any]) -> object:
     if name in OF_LISTS:
         return of_list(name, *arguments)
     tensors = arguments[: JOINT[name][0]]
-    if any(type(one) is not EagerTensor for one in tensors):
-        return None
     try:
+        if any(type(one) is not EagerTensor for one in tensors):
+            if name not in OF_HANDLES:
+                return None
+            rest = arguments[len(tensors) :]
+            return handles.known(_JOINT[name], [*tensors], [*rest])
         return _JOINT[name](*arguments)
     except Exception:
         return None
@@ -255,13 +267,15 @@ def of_list(name: str, tensors: Sequence[Any], *more: Any) -> object:
 def static(name: str, tensor: Any, more: tuple[object, ...]) -> object:
     """A property that a tensor of a graph has in every run; None if it is unknown."""
     if name == "holds":
-        return properties.held_in(handle_data(tensor))
+        return handles.held_by(tensor)
     if name == "held":
         return properties.held_shape_in(handle_data(tensor))
     if name == "dtype":
         return tensor.dtype.name
     if name == "table":
-        return None
+        return handles.is_table(tensor, *map(str, more))
+    if name == "removable":
+        return handles.is_removable_in_graph(tensor)
     shape = tensor.shape
     if name == "rank":
         return shape.rank
