@@ -594,8 +594,8 @@ def AccumulatorApplyGradient(
 
     InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
     from that of the gradients already in it; or `local_step` is not a scalar.
-    TensorFlow 2.21 does not compare dtypes, and a reference does not say that of its
-    accumulator: a gradient of another dtype ends the process.
+    TensorFlow 2.21 does not compare dtypes: a gradient of another dtype ends the
+    process. It is refused if the graph knows the op that makes the accumulator.
 
     Gradient: none registered.
 
@@ -14012,6 +14012,9 @@ def DestroyResourceOp(
     mode make, live as long as a copy of their handle: for them it does nothing, without
     an error.
 
+    The kernel that makes an accumulator removes it in the end, and ends the process if
+    it finds none. So the handle of an accumulator is refused.
+
     Stateful. Gradient: none registered.
 
     Returns the operation in a graph, None eagerly.
@@ -21743,10 +21746,11 @@ def InitializeTableFromDataset(
     """Fills a table that can be filled once, from a data set.
 
     Each element has to be a pair of scalars, a key and its value, of the table's
-    dtypes. In a graph, elements of other dtypes can end the process. Do not batch them:
-    a data set of other dtypes or forms is refused if it says so, and else may leave the
-    call waiting forever. The data set has to end. A key that comes twice has to have
-    the same value each time.
+    dtypes. In a graph, elements of other dtypes can end the process, if the table or
+    the data set is made in the graph or is an argument of it. Do not batch them: a data
+    set of other dtypes or forms is refused if it says so, and else may leave the call
+    waiting forever. The data set has to end. A key that comes twice has to have the
+    same value each time.
 
     InitializeTableV2 takes tensors, InitializeTableFromTextFileV2 a file. A table that
     has been filled before stays as it is.
@@ -24581,8 +24585,8 @@ def LookupTableExportV2(
     all of its buckets, those without a key included, which have `empty_key` or
     `deleted_key`; its keys have a second dimension, of size 1 if they are scalars.
 
-    A graph does not know the dtypes of a table: there `Tkeys` and `Tvalues` of other
-    dtypes end the process.
+    A graph may not know the dtypes of a table: there `Tkeys` and `Tvalues` of other
+    dtypes end the process, if the graph does not check its ops.
 
     LookupTableImportV2 writes them back. LookupTableFindV2 reads the values of given
     keys.
@@ -38392,8 +38396,9 @@ def ResourceAccumulatorApplyGradient(
 
     InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
     from that of the gradients already in it; or `local_step` is not a scalar. A
-    gradient of another dtype than the accumulator's is refused in eager calls. A graph
-    does not know that dtype: there such a gradient ends the process.
+    gradient of another dtype than the accumulator's is refused in eager calls, and in
+    graphs that know what makes the handle. A handle that is an argument of a function
+    does not say that dtype: there such a gradient ends the process.
 
     A tensor of several handles is refused.
 

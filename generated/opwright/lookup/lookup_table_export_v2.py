@@ -68,8 +68,8 @@ class LookupTableExportV2(Op, Generic[Tkeys, Tvalues]):
     all of its buckets, those without a key included, which have `empty_key` or
     `deleted_key`; its keys have a second dimension, of size 1 if they are scalars.
 
-    A graph does not know the dtypes of a table: there `Tkeys` and `Tvalues` of other
-    dtypes end the process.
+    A graph may not know the dtypes of a table: there `Tkeys` and `Tvalues` of other
+    dtypes end the process, if the graph does not check its ops.
 
     LookupTableImportV2 writes them back. LookupTableFindV2 reads the values of given
     keys.
@@ -124,8 +124,8 @@ class LookupTableExportV2(Op, Generic[Tkeys, Tvalues]):
         or `deleted_key`; its keys have a second dimension, of size 1 if they are
         scalars.
 
-        A graph does not know the dtypes of a table: there `Tkeys` and `Tvalues` of
-        other dtypes end the process.
+        A graph may not know the dtypes of a table: there `Tkeys` and `Tvalues` of other
+        dtypes end the process, if the graph does not check its ops.
 
         LookupTableImportV2 writes them back. LookupTableFindV2 reads the values of
         given keys.
@@ -211,8 +211,8 @@ def lookup_table_export_v2(
     all of its buckets, those without a key included, which have `empty_key` or
     `deleted_key`; its keys have a second dimension, of size 1 if they are scalars.
 
-    A graph does not know the dtypes of a table: there `Tkeys` and `Tvalues` of other
-    dtypes end the process.
+    A graph may not know the dtypes of a table: there `Tkeys` and `Tvalues` of other
+    dtypes end the process, if the graph does not check its ops.
 
     LookupTableImportV2 writes them back. LookupTableFindV2 reads the values of given
     keys.

@@ -13,8 +13,10 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TInt64,
+    are_held,
     context,
     describe_missing_args,
+    dtype_of,
     elements_of,
     execute,
     fits,
@@ -58,8 +60,8 @@ class AccumulatorApplyGradient(Op):
 
     InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
     from that of the gradients already in it; or `local_step` is not a scalar.
-    TensorFlow 2.21 does not compare dtypes, and a reference does not say that of its
-    accumulator: a gradient of another dtype ends the process.
+    TensorFlow 2.21 does not compare dtypes: a gradient of another dtype ends the
+    process. It is refused if the graph knows the op that makes the accumulator.
 
     Gradient: none registered.
 
@@ -77,7 +79,10 @@ class AccumulatorApplyGradient(Op):
     """
 
     OP_NAME = "AccumulatorApplyGradient"
-    REQUIRES = ("elements(local_step) == 1",)
+    REQUIRES = (
+        "elements(local_step) == 1",
+        "holds(handle, dtype)",
+    )
     SHAPES = {
         "handle": "(2,)",
         "local_step": "()",
@@ -107,8 +112,8 @@ class AccumulatorApplyGradient(Op):
 
         InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
         from that of the gradients already in it; or `local_step` is not a scalar.
-        TensorFlow 2.21 does not compare dtypes, and a reference does not say that of
-        its accumulator: a gradient of another dtype ends the process.
+        TensorFlow 2.21 does not compare dtypes: a gradient of another dtype ends the
+        process. It is refused if the graph knows the op that makes the accumulator.
 
         Gradient: none registered.
 
@@ -127,7 +132,7 @@ class AccumulatorApplyGradient(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(local_step) == 1`.
+                `elements(local_step) == 1`, `holds(handle, dtype)`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -151,7 +156,7 @@ class AccumulatorApplyGradient(Op):
                     and -9223372036854775808 <= local_step <= 9223372036854775807
                     or fits(TInt64, local_step)
                 )
-                and _holds(local_step)
+                and _holds(handle, local_step, gradient)
             ):
                 execute(
                     context[CURRENT],
@@ -167,10 +172,10 @@ class AccumulatorApplyGradient(Op):
         return op._build(scope, (handle, local_step, gradient), {}, fast_path_error)
 
 
-def _holds(local_step: object) -> bool:
+def _holds(handle: object, local_step: object, gradient: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(local_step) == 1
+        return elements_of(local_step) == 1 and are_held(dtype_of(gradient), handle)
     except Exception:
         return False
 
@@ -192,8 +197,8 @@ def accumulator_apply_gradient(
 
     InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
     from that of the gradients already in it; or `local_step` is not a scalar.
-    TensorFlow 2.21 does not compare dtypes, and a reference does not say that of its
-    accumulator: a gradient of another dtype ends the process.
+    TensorFlow 2.21 does not compare dtypes: a gradient of another dtype ends the
+    process. It is refused if the graph knows the op that makes the accumulator.
 
     Gradient: none registered.
 
@@ -211,7 +216,8 @@ def accumulator_apply_gradient(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `elements(local_step) == 1`.
+        OpError: the op refuses an argument. The call needs `elements(local_step) == 1`,
+            `holds(handle, dtype)`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -235,7 +241,7 @@ def accumulator_apply_gradient(
                 and -9223372036854775808 <= local_step <= 9223372036854775807
                 or fits(TInt64, local_step)
             )
-            and _holds(local_step)
+            and _holds(handle, local_step, gradient)
         ):
             _result = execute(
                 context[CURRENT],

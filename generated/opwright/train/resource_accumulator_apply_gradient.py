@@ -62,8 +62,9 @@ class ResourceAccumulatorApplyGradient(Op):
 
     InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
     from that of the gradients already in it; or `local_step` is not a scalar. A
-    gradient of another dtype than the accumulator's is refused in eager calls. A graph
-    does not know that dtype: there such a gradient ends the process.
+    gradient of another dtype than the accumulator's is refused in eager calls, and in
+    graphs that know what makes the handle. A handle that is an argument of a function
+    does not say that dtype: there such a gradient ends the process.
 
     A tensor of several handles is refused.
 
@@ -117,8 +118,9 @@ class ResourceAccumulatorApplyGradient(Op):
 
         InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
         from that of the gradients already in it; or `local_step` is not a scalar. A
-        gradient of another dtype than the accumulator's is refused in eager calls. A
-        graph does not know that dtype: there such a gradient ends the process.
+        gradient of another dtype than the accumulator's is refused in eager calls, and
+        in graphs that know what makes the handle. A handle that is an argument of a
+        function does not say that dtype: there such a gradient ends the process.
 
         A tensor of several handles is refused.
 
@@ -209,8 +211,9 @@ def resource_accumulator_apply_gradient(
 
     InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
     from that of the gradients already in it; or `local_step` is not a scalar. A
-    gradient of another dtype than the accumulator's is refused in eager calls. A graph
-    does not know that dtype: there such a gradient ends the process.
+    gradient of another dtype than the accumulator's is refused in eager calls, and in
+    graphs that know what makes the handle. A handle that is an argument of a function
+    does not say that dtype: there such a gradient ends the process.
 
     A tensor of several handles is refused.
 

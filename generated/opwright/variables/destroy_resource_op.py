@@ -18,6 +18,7 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    is_removable,
     new,
 )
 from typing_extensions import Never
@@ -46,6 +47,9 @@ class DestroyResourceOp(Op):
     mode make, live as long as a copy of their handle: for them it does nothing, without
     an error.
 
+    The kernel that makes an accumulator removes it in the end, and ends the process if
+    it finds none. So the handle of an accumulator is refused.
+
     Stateful. Gradient: none registered.
 
     Example:
@@ -57,6 +61,7 @@ class DestroyResourceOp(Op):
     """
 
     OP_NAME = "DestroyResourceOp"
+    REQUIRES = ("removable(resource)",)
     SHAPES = {
         "resource": "()",
     }
@@ -107,6 +112,9 @@ class DestroyResourceOp(Op):
         tf.Variable in eager mode make, live as long as a copy of their handle: for them
         it does nothing, without an error.
 
+        The kernel that makes an accumulator removes it in the end, and ends the process
+        if it finds none. So the handle of an accumulator is refused.
+
         Stateful. Gradient: none registered.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
@@ -119,7 +127,7 @@ class DestroyResourceOp(Op):
                     resource does not exist; without, that is a NotFoundError.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `removable(resource)`.
 
         Example:
             >>> v = opwright.variables.var_handle_op(tf.int32, [], shared_name="short")
@@ -134,7 +142,7 @@ class DestroyResourceOp(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(resource):
                 execute(
                     context[CURRENT],
                     "DestroyResourceOp",
@@ -158,6 +166,14 @@ DEFAULTS = DestroyResourceOp.Options()
 MERGE = DestroyResourceOp.Options.merge
 
 
+def _holds(resource: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return is_removable(resource)
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def destroy_resource_op(
     resource: TensorOperand[TResource],
@@ -175,6 +191,9 @@ def destroy_resource_op(
     mode make, live as long as a copy of their handle: for them it does nothing, without
     an error.
 
+    The kernel that makes an accumulator removes it in the end, and ends the process if
+    it finds none. So the handle of an accumulator is refused.
+
     Stateful. Gradient: none registered.
 
     `DestroyResourceOp.create` in the current scope, with DestroyResourceOp.Options as
@@ -187,7 +206,7 @@ def destroy_resource_op(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `removable(resource)`.
 
     Example:
         >>> v = opwright.variables.var_handle_op(tf.int32, [], shared_name="short")
@@ -201,7 +220,7 @@ def destroy_resource_op(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(resource):
             _result = execute(
                 context[CURRENT],
                 "DestroyResourceOp",
