@@ -58,15 +58,24 @@ REFUSED_FOR = {
         "makes numbers that are not finite of infinite colours, or never ends",
     ),
     "AudioMicrofrontend": (
-        r"sample_rate \* window_size",
-        "keeps 16 bits of the places in a spectrum, or ends",
+        "band_limit|frame_stride|left_context|sample_rate",
+        "keeps 16 bits of the places in a spectrum, makes filters outside of it, steps "
+        "back in the frames, or ends",
     ),
     **dict.fromkeys(
-        ("CropAndResizeGradBoxes", "CropAndResizeGradImage"),
+        ("CropAndResize", "CropAndResizeGradBoxes", "CropAndResizeGradImage"),
         (
             "boxes contains .* at (least|most)",
             "leaves out a place outside the image, or ends where its index overflows",
         ),
+    ),
+    "Dilation2D": (
+        r"shape\(filter\)",
+        "counts the rows of an empty filter, of which it keeps 32 bits, for minutes",
+    ),
+    "Einsum": (
+        r"extent\(einsum",
+        "takes sizes that overflow where the result is empty, or ends",
     ),
     "EmptyTensorList": (_DEEP, _LISTS),
     "Enter": (
@@ -93,6 +102,11 @@ REFUSED_FOR = {
         "gives an empty tensor of another dtype, or for other rows, where there are no "
         "indices, or ends",
     ),
+    "RandomPoissonV2": (
+        "rate contains",
+        "gives inf, or integers of 0, for means that the dtype does not hold, and never "
+        "ends for others",
+    ),
     "StatelessIf": (
         "Tcond is",
         "leaves out branches that have no results, or ends",
@@ -100,6 +114,10 @@ REFUSED_FOR = {
     "StatelessRandomPoisson": (
         "lam contains inf",
         "gives integers of 0 for an infinite mean, and never ends for a large one",
+    ),
+    "TensorListGetItem": (
+        "element_shape has",
+        "reads no shape for an element that is set, or ends",
     ),
     "TensorListPushBack": (_DEEP, _LISTS),
     "TensorListReserve": (_DEEP, _LISTS),
