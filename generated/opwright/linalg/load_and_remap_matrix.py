@@ -24,6 +24,7 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
     new,
     rank_of,
 )
@@ -87,6 +88,8 @@ class LoadAndRemapMatrix(TensorOp[TFloat32]):
     REQUIRES = (
         "elements(ckpt_path, old_tensor_name) == 1",
         "rank(col_remapping) == 1",
+        'elements(col_remapping) > 0 or memory("float32", num_rows, num_cols)',
+        'elements(col_remapping) > 0 or memory("uint8", num_cols // 8)',
     )
     SHAPES = {
         "ckpt_path": "()",
@@ -186,7 +189,9 @@ class LoadAndRemapMatrix(TensorOp[TFloat32]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(ckpt_path, old_tensor_name) == 1`, `rank(col_remapping) == 1`.
+                `elements(ckpt_path, old_tensor_name) == 1`, `rank(col_remapping) == 1`,
+                `elements(col_remapping) > 0 or memory("float32", num_rows, num_cols)`,
+                `elements(col_remapping) > 0 or memory("uint8", num_cols // 8)`.
 
         Example:
             >>> w = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
@@ -219,7 +224,9 @@ class LoadAndRemapMatrix(TensorOp[TFloat32]):
                     and -9223372036854775808 <= col_remapping <= 9223372036854775807
                     or fits(TInt64, col_remapping)
                 )
-                and _holds(ckpt_path, old_tensor_name, col_remapping)
+                and _holds(
+                    ckpt_path, old_tensor_name, col_remapping, num_rows, num_cols
+                )
             ):
                 op.output_matrix = execute(
                     context[CURRENT],
@@ -262,13 +269,24 @@ DEFAULTS = LoadAndRemapMatrix.Options()
 MERGE = LoadAndRemapMatrix.Options.merge
 
 
-def _holds(ckpt_path: object, old_tensor_name: object, col_remapping: object) -> bool:
+def _holds(
+    ckpt_path: object,
+    old_tensor_name: object,
+    col_remapping: object,
+    num_rows: int,
+    num_cols: int,
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
             elements_of(ckpt_path) == 1
             and elements_of(old_tensor_name) == 1
             and rank_of(col_remapping) == 1
+            and (
+                (_elements_of_col_remapping := elements_of(col_remapping)) > 0
+                or has_room("float32", num_rows, num_cols)
+            )
+            and (_elements_of_col_remapping > 0 or has_room("uint8", num_cols // 8))
         )
     except Exception:
         return False
@@ -331,7 +349,9 @@ def load_and_remap_matrix(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(ckpt_path, old_tensor_name) == 1`, `rank(col_remapping) == 1`.
+            `elements(ckpt_path, old_tensor_name) == 1`, `rank(col_remapping) == 1`,
+            `elements(col_remapping) > 0 or memory("float32", num_rows, num_cols)`,
+            `elements(col_remapping) > 0 or memory("uint8", num_cols // 8)`.
 
     Example:
         >>> w = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
@@ -363,7 +383,7 @@ def load_and_remap_matrix(
                 and -9223372036854775808 <= col_remapping <= 9223372036854775807
                 or fits(TInt64, col_remapping)
             )
-            and _holds(ckpt_path, old_tensor_name, col_remapping)
+            and _holds(ckpt_path, old_tensor_name, col_remapping, num_rows, num_cols)
         ):
             _result = execute(
                 context[CURRENT],

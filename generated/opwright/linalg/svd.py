@@ -19,9 +19,12 @@ from opwright_runtime.gencode import (
     elements_of,
     execute,
     graphs,
+    has_room,
     new,
     product_of,
+    rank_of,
     sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -103,7 +106,11 @@ class Svd(Op, Generic[T]):
     """
 
     OP_NAME = "Svd"
-    REQUIRES = ("elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30",)
+    REQUIRES = (
+        "elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30",
+        "rank(input) < 2 or not compute_uv or not full_matrices or memory(T, shape(input)[:-1], shape(input)[-2])",
+        "rank(input) < 2 or not compute_uv or not full_matrices or memory(T, shape(input)[:-2], shape(input)[-1], shape(input)[-1])",
+    )
     SHAPES = {
         "input": "(*batch, m, n)",
         "s": "(*batch, min(m, n))",
@@ -198,7 +205,11 @@ class Svd(Op, Generic[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
+                `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`, `rank(input)
+                < 2 or not compute_uv or not full_matrices or memory(T,
+                shape(input)[:-1], shape(input)[-2])`, `rank(input) < 2 or not
+                compute_uv or not full_matrices or memory(T, shape(input)[:-2],
+                shape(input)[-1], shape(input)[-1])`.
 
         Example:
             >>> s, u, v = svd([[0.0, 2.0], [3.0, 0.0], [0.0, 0.0]])
@@ -215,7 +226,11 @@ class Svd(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(input):
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(input, opts.compute_uv, opts.full_matrices)
+            ):
                 op.s, op.u, op.v = execute(
                     context[CURRENT],
                     "Svd",
@@ -241,10 +256,31 @@ DEFAULTS = Svd.Options()
 MERGE = Svd.Options.merge
 
 
-def _holds(input: object) -> bool:
+def _holds(input: object, compute_uv: bool, full_matrices: bool) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(input) > 0 or product_of(sizes_of(input)[:-2]) <= 1073741824
+        return (
+            (elements_of(input) > 0 or product_of(sizes_of(input)[:-2]) <= 1073741824)
+            and (
+                (_rank_of_input := rank_of(input)) < 2
+                or not compute_uv
+                or (not full_matrices)
+                or has_room(
+                    some_dtype_of(input), sizes_of(input)[:-1], sizes_of(input)[-2]
+                )
+            )
+            and (
+                _rank_of_input < 2
+                or not compute_uv
+                or (not full_matrices)
+                or has_room(
+                    some_dtype_of(input),
+                    sizes_of(input)[:-2],
+                    sizes_of(input)[-1],
+                    sizes_of(input)[-1],
+                )
+            )
+        )
     except Exception:
         return False
 
@@ -300,7 +336,10 @@ def svd(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
+            `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`, `rank(input) < 2
+            or not compute_uv or not full_matrices or memory(T, shape(input)[:-1],
+            shape(input)[-2])`, `rank(input) < 2 or not compute_uv or not full_matrices
+            or memory(T, shape(input)[:-2], shape(input)[-1], shape(input)[-1])`.
 
     Example:
         >>> s, u, v = svd([[0.0, 2.0], [3.0, 0.0], [0.0, 0.0]])
@@ -316,7 +355,11 @@ def svd(
     fast_path_error = None
     _result: SvdOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(input):
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(input, compute_uv, full_matrices)
+        ):
             _result = SvdOutputs._make(
                 execute(
                     context[CURRENT],

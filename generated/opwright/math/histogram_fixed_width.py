@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     context,
     describe_missing_args,
     dtype_name,
+    elements_of,
     execute,
     fit_pair,
     fits,
@@ -88,7 +89,7 @@ class HistogramFixedWidth(TensorOp[Dtype]):
 
     OP_NAME = "HistogramFixedWidth"
     REQUIRES = (
-        "least(value_range) >= -1.7e308",
+        "elements(values) == 0 or least(value_range) >= -1.7e308",
         "memory(dtype, value(nbins))",
     )
     SHAPES = {
@@ -166,7 +167,8 @@ class HistogramFixedWidth(TensorOp[Dtype]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `least(value_range) >= -1.7e308`, `memory(dtype, value(nbins))`.
+                `elements(values) == 0 or least(value_range) >= -1.7e308`,
+                `memory(dtype, value(nbins))`.
 
         Example:
             >>> values = np.array([-1.0, 0.0, 1.5, 2.0, 5.0, 15.0])
@@ -191,7 +193,7 @@ class HistogramFixedWidth(TensorOp[Dtype]):
                     type(values) is type(value_range) is EagerTensor
                     or fit_pair(None, values, value_range)
                 )
-                and _holds(value_range, nbins, dtype)
+                and _holds(values, value_range, nbins, dtype)
             ):
                 op.out = execute(
                     context[CURRENT],
@@ -211,12 +213,12 @@ class HistogramFixedWidth(TensorOp[Dtype]):
         )
 
 
-def _holds(value_range: object, nbins: object, dtype: object) -> bool:
+def _holds(values: object, value_range: object, nbins: object, dtype: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return least_of(value_range) >= -1.7e308 and has_room(
-            dtype_name(dtype), value_of(nbins)
-        )
+        return (
+            elements_of(values) == 0 or least_of(value_range) >= -1.7e308
+        ) and has_room(dtype_name(dtype), value_of(nbins))
     except Exception:
         return False
 
@@ -282,7 +284,8 @@ def histogram_fixed_width(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `least(value_range) >= -1.7e308`, `memory(dtype, value(nbins))`.
+            `elements(values) == 0 or least(value_range) >= -1.7e308`,
+            `memory(dtype, value(nbins))`.
 
     Example:
         >>> values = np.array([-1.0, 0.0, 1.5, 2.0, 5.0, 15.0])
@@ -307,7 +310,7 @@ def histogram_fixed_width(
                 type(values) is type(value_range) is EagerTensor
                 or fit_pair(None, values, value_range)
             )
-            and _holds(value_range, nbins, dtype)
+            and _holds(values, value_range, nbins, dtype)
         ):
             _result = execute(
                 context[CURRENT],

@@ -26,6 +26,7 @@ from opwright_runtime.gencode import (
     has_room,
     new,
     sizes_of,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -72,7 +73,10 @@ class KmeansPlusPlusInitialization(TensorOp[TFloat32]):
     TRUNCATED = {
         "num_retries_per_sample": "int32",
     }
-    REQUIRES = ('elements(points) > 0 or memory("float32", 3, shape(points)[:1])',)
+    REQUIRES = (
+        'elements(points) > 0 or memory("float32", 3, shape(points)[:1])',
+        "elements(num_retries_per_sample) == 1 and value(num_retries_per_sample) < 2**20",
+    )
     SHAPES = {
         "points": "(n, d)",
         "num_to_sample": "()",
@@ -128,7 +132,9 @@ class KmeansPlusPlusInitialization(TensorOp[TFloat32]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `elements(points) > 0 or
-                memory("float32", 3, shape(points)[:1])`.
+                memory("float32", 3, shape(points)[:1])`,
+                `elements(num_retries_per_sample) == 1 and value(num_retries_per_sample)
+                < 2**20`.
 
         Example:
             >>> points = np.array([[0.0, 0.0], [0.0, 1.0], [9.0, 9.0], [9.0, 8.0]])
@@ -162,7 +168,7 @@ class KmeansPlusPlusInitialization(TensorOp[TFloat32]):
                     and -2147483648 <= num_retries_per_sample <= 2147483647
                     or fits(TInt32, num_retries_per_sample)
                 )
-                and _holds(points)
+                and _holds(points, num_retries_per_sample)
             ):
                 op.samples = execute(
                     context[CURRENT],
@@ -184,10 +190,14 @@ class KmeansPlusPlusInitialization(TensorOp[TFloat32]):
         )
 
 
-def _holds(points: object) -> bool:
+def _holds(points: object, num_retries_per_sample: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(points) > 0 or has_room("float32", 3, sizes_of(points)[:1])
+        return (
+            (elements_of(points) > 0 or has_room("float32", 3, sizes_of(points)[:1]))
+            and elements_of(num_retries_per_sample) == 1
+            and value_of(num_retries_per_sample) < 1048576
+        )
     except Exception:
         return False
 
@@ -231,7 +241,8 @@ def kmeans_plus_plus_initialization(
 
     Raises:
         OpError: the op refuses an argument. The call needs `elements(points) > 0 or
-            memory("float32", 3, shape(points)[:1])`.
+            memory("float32", 3, shape(points)[:1])`, `elements(num_retries_per_sample)
+            == 1 and value(num_retries_per_sample) < 2**20`.
 
     Example:
         >>> points = np.array([[0.0, 0.0], [0.0, 1.0], [9.0, 9.0], [9.0, 8.0]])
@@ -265,7 +276,7 @@ def kmeans_plus_plus_initialization(
                 and -2147483648 <= num_retries_per_sample <= 2147483647
                 or fits(TInt32, num_retries_per_sample)
             )
-            and _holds(points)
+            and _holds(points, num_retries_per_sample)
         ):
             _result = execute(
                 context[CURRENT],

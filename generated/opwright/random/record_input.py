@@ -70,8 +70,8 @@ class RecordInput(TensorOp[TString]):
 
     OP_NAME = "RecordInput"
     REQUIRES = (
-        "file_buffer_size >= 1",
-        "1 <= file_parallelism <= 2**15",
+        "file_buffer_size != 0",
+        "1 <= file_parallelism % 2**32 <= 2**15",
         'memory("string", batch_size)',
     )
     SHAPES = {
@@ -196,8 +196,9 @@ class RecordInput(TensorOp[TString]):
             records: string, `batch_size`. The records, as they are in the files.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `file_buffer_size >= 1`,
-                `1 <= file_parallelism <= 2**15`, `memory("string", batch_size)`.
+            OpError: the op refuses an argument. The call needs `file_buffer_size != 0`,
+                `1 <= file_parallelism % 2**32 <= 2**15`,
+                `memory("string", batch_size)`.
 
         Example:
             >>> with tf.io.TFRecordWriter("votes.tfrecord") as writer:
@@ -266,8 +267,8 @@ def _holds(file_buffer_size: int, file_parallelism: int, batch_size: int) -> boo
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            file_buffer_size >= 1
-            and 1 <= file_parallelism <= 32768
+            file_buffer_size != 0
+            and 1 <= file_parallelism % 4294967296 <= 32768
             and has_room("string", batch_size)
         )
     except Exception:
@@ -321,8 +322,8 @@ def record_input(
         records: string, `batch_size`. The records, as they are in the files.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `file_buffer_size >= 1`,
-            `1 <= file_parallelism <= 2**15`, `memory("string", batch_size)`.
+        OpError: the op refuses an argument. The call needs `file_buffer_size != 0`,
+            `1 <= file_parallelism % 2**32 <= 2**15`, `memory("string", batch_size)`.
 
     Example:
         >>> with tf.io.TFRecordWriter("votes.tfrecord") as writer:

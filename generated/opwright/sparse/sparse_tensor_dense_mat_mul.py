@@ -24,6 +24,7 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     has_room,
+    least_of,
     new,
     sizes_of,
     some_dtype_of,
@@ -101,6 +102,7 @@ class SparseTensorDenseMatMul(TensorOp[T]):
     OP_NAME = "SparseTensorDenseMatMul"
     REQUIRES = (
         "memory(T, contents(a_shape)[1:] if adjoint_a else contents(a_shape)[:1], shape(b)[:1] if adjoint_b else shape(b)[1:])",
+        "least(a_shape) >= 0",
     )
     SHAPES = {
         "a_indices": "(n, 2)",
@@ -200,7 +202,7 @@ class SparseTensorDenseMatMul(TensorOp[T]):
         Raises:
             OpError: the op refuses an argument. The call needs `memory(T,
                 contents(a_shape)[1:] if adjoint_a else contents(a_shape)[:1],
-                shape(b)[:1] if adjoint_b else shape(b)[1:])`.
+                shape(b)[:1] if adjoint_b else shape(b)[1:])`, `least(a_shape) >= 0`.
 
         Example:
             >>> a = tf.sparse.from_dense([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]])
@@ -273,10 +275,13 @@ def _holds(
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(
-            some_dtype_of(a_values, b),
-            contents_of(a_shape)[1:] if adjoint_a else contents_of(a_shape)[:1],
-            sizes_of(b)[:1] if adjoint_b else sizes_of(b)[1:],
+        return (
+            has_room(
+                some_dtype_of(a_values, b),
+                contents_of(a_shape)[1:] if adjoint_a else contents_of(a_shape)[:1],
+                sizes_of(b)[:1] if adjoint_b else sizes_of(b)[1:],
+            )
+            and least_of(a_shape) >= 0
         )
     except Exception:
         return False
@@ -336,7 +341,7 @@ def sparse_tensor_dense_mat_mul(
     Raises:
         OpError: the op refuses an argument. The call needs `memory(T,
             contents(a_shape)[1:] if adjoint_a else contents(a_shape)[:1], shape(b)[:1]
-            if adjoint_b else shape(b)[1:])`.
+            if adjoint_b else shape(b)[1:])`, `least(a_shape) >= 0`.
 
     Example:
         >>> a = tf.sparse.from_dense([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0]])

@@ -16,9 +16,12 @@ from opwright_runtime.gencode import (
     as_bool,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    least_of,
+    most_of,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -100,6 +103,9 @@ class StringNGrams(Op, Generic[Tsplits]):
     """
 
     OP_NAME = "StringNGrams"
+    REQUIRES = (
+        "elements(data_splits) == 0 or 0 <= least(data_splits) <= most(data_splits) < 2**31",
+    )
     SHAPES = {
         "data": "(n,)",
         "data_splits": "(s,)",
@@ -175,7 +181,8 @@ class StringNGrams(Op, Generic[Tsplits]):
             ngrams_splits: `Tsplits`, `s`. Where rows begin and end in `ngrams`.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(data_splits)
+                == 0 or 0 <= least(data_splits) <= most(data_splits) < 2**31`.
 
         Example:
             >>> words = ["the", "old", "man", "the", "sea"]
@@ -200,6 +207,7 @@ class StringNGrams(Op, Generic[Tsplits]):
                     and -9223372036854775808 <= data_splits <= 9223372036854775807
                     or fits(TInt64, data_splits)
                 )
+                and _holds(data_splits)
             ):
                 op.ngrams, op.ngrams_splits = execute(
                     context[CURRENT],
@@ -240,6 +248,17 @@ class StringNGrams(Op, Generic[Tsplits]):
             },
             fast_path_error,
         )
+
+
+def _holds(data_splits: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(data_splits) == 0
+            or 0 <= least_of(data_splits) <= most_of(data_splits) < 2147483648
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -298,7 +317,8 @@ def string_n_grams(
         ngrams_splits: `Tsplits`, `s`. Where rows begin and end in `ngrams`.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(data_splits) == 0
+            or 0 <= least(data_splits) <= most(data_splits) < 2**31`.
 
     Example:
         >>> words = ["the", "old", "man", "the", "sea"]
@@ -323,6 +343,7 @@ def string_n_grams(
                 and -9223372036854775808 <= data_splits <= 9223372036854775807
                 or fits(TInt64, data_splits)
             )
+            and _holds(data_splits)
         ):
             _result = StringNGramsOutputs._make(
                 execute(

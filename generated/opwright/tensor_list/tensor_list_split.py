@@ -16,11 +16,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    most_of,
     new,
     rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -81,6 +84,7 @@ class TensorListSplit(TensorOp[TVariant]):
         "rank(lengths) == 1",
         "rank(tensor) >= 1",
         "rank(tensor) < 254",
+        "elements(lengths) == 0 or most(lengths) <= shape(tensor)[0]",
     )
     SHAPES = {
         "tensor": "(sum(lengths), *x)",
@@ -135,7 +139,8 @@ class TensorListSplit(TensorOp[TVariant]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `rank(lengths) == 1`,
-                `rank(tensor) >= 1`, `rank(tensor) < 254`.
+                `rank(tensor) >= 1`, `rank(tensor) < 254`,
+                `elements(lengths) == 0 or most(lengths) <= shape(tensor)[0]`.
 
         Example:
             >>> parts = tensor_list_split([1, 2, 3, 4, 5], [-1], [2, 3])
@@ -179,6 +184,7 @@ def _holds(tensor: object, lengths: object) -> bool:
             rank_of(lengths) == 1
             and (_rank_of_tensor := rank_of(tensor)) >= 1
             and _rank_of_tensor < 254
+            and (elements_of(lengths) == 0 or most_of(lengths) <= sizes_of(tensor)[0])
         )
     except Exception:
         return False
@@ -223,7 +229,8 @@ def tensor_list_split(
 
     Raises:
         OpError: the op refuses an argument. The call needs `rank(lengths) == 1`,
-            `rank(tensor) >= 1`, `rank(tensor) < 254`.
+            `rank(tensor) >= 1`, `rank(tensor) < 254`,
+            `elements(lengths) == 0 or most(lengths) <= shape(tensor)[0]`.
 
     Example:
         >>> parts = tensor_list_split([1, 2, 3, 4, 5], [-1], [2, 3])

@@ -19,6 +19,7 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -79,6 +80,10 @@ class GenerateVocabRemapping(Op):
     """
 
     OP_NAME = "GenerateVocabRemapping"
+    REQUIRES = (
+        'memory("int64", 4, old_vocab_size)',
+        'memory("int64", num_new_vocab)',
+    )
     SHAPES = {
         "new_vocab_file": "()",
         "old_vocab_file": "()",
@@ -162,7 +167,8 @@ class GenerateVocabRemapping(Op):
             num_present: int32, `scalar`. How many of them have one.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory("int64", 4, old_vocab_size)`, `memory("int64", num_new_vocab)`.
 
         Example:
             >>> _ = open("old.txt", "w").write("the\\na\\nof\\n")
@@ -177,7 +183,11 @@ class GenerateVocabRemapping(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(num_new_vocab, opts.old_vocab_size)
+            ):
                 op.remapping, op.num_present = execute(
                     context[CURRENT],
                     "GenerateVocabRemapping",
@@ -208,6 +218,14 @@ class GenerateVocabRemapping(Op):
 
 DEFAULTS = GenerateVocabRemapping.Options()
 MERGE = GenerateVocabRemapping.Options.merge
+
+
+def _holds(num_new_vocab: int, old_vocab_size: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room("int64", 4, old_vocab_size) and has_room("int64", num_new_vocab)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -252,7 +270,8 @@ def generate_vocab_remapping(
         num_present: int32, `scalar`. How many of them have one.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory("int64", 4, old_vocab_size)`, `memory("int64", num_new_vocab)`.
 
     Example:
         >>> _ = open("old.txt", "w").write("the\\na\\nof\\n")
@@ -266,7 +285,11 @@ def generate_vocab_remapping(
     fast_path_error = None
     _result: GenerateVocabRemappingOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(num_new_vocab, old_vocab_size)
+        ):
             _result = GenerateVocabRemappingOutputs._make(
                 execute(
                     context[CURRENT],

@@ -13,9 +13,11 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    are_held,
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     fit_together,
     graphs,
@@ -87,6 +89,7 @@ class ResourceStridedSliceAssign(Op):
     """
 
     OP_NAME = "ResourceStridedSliceAssign"
+    REQUIRES = ("holds(ref, T)",)
     SHAPES = {
         "ref": "of((), (*x,))",
         "begin": "(n,)",
@@ -216,7 +219,7 @@ class ResourceStridedSliceAssign(Op):
                     index `begin` and leave the axis out; `end` does not count.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `holds(ref, T)`.
 
         Example:
             >>> v = tf.Variable([1, 2, 3, 4])
@@ -237,6 +240,7 @@ class ResourceStridedSliceAssign(Op):
                     type(begin) is type(end) is type(strides) is EagerTensor
                     or fit_together(None, begin, end, strides)
                 )
+                and _holds(ref, value)
             ):
                 execute(
                     context[CURRENT],
@@ -277,6 +281,14 @@ class ResourceStridedSliceAssign(Op):
 
 DEFAULTS = ResourceStridedSliceAssign.Options()
 MERGE = ResourceStridedSliceAssign.Options.merge
+
+
+def _holds(ref: object, value: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_held(dtype_of(value), ref)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -335,7 +347,7 @@ def resource_strided_slice_assign(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `holds(ref, T)`.
 
     Example:
         >>> v = tf.Variable([1, 2, 3, 4])
@@ -355,6 +367,7 @@ def resource_strided_slice_assign(
                 type(begin) is type(end) is type(strides) is EagerTensor
                 or fit_together(None, begin, end, strides)
             )
+            and _holds(ref, value)
         ):
             _result = execute(
                 context[CURRENT],
