@@ -10,16 +10,10 @@ import importlib
 import inspect
 import itertools
 import math
-import mmap
-import multiprocessing
-import os
 import re
 import signal
-import sys
 import time
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from multiprocessing.context import ForkContext, SpawnContext
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +27,8 @@ from google.protobuf import message, text_format
 from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.framework import ops
 
-from opwright_codegen import contents
+from opwright_codegen import contents, library_faults
+from opwright_codegen.library_process import received, start
 from opwright_codegen.model import (
     Arg,
     Attr,
@@ -65,13 +60,6 @@ op_def_pb2 = _messages("op_def")
 tensor_pb2 = _messages("tensor")
 tensor_shape_pb2 = _messages("tensor_shape")
 types_pb2 = _messages("types")
-
-
-def _context() -> ForkContext | SpawnContext:
-    """How processes are started. They are forked on Linux, because that is faster."""
-    if sys.platform == "linux":
-        return multiprocessing.get_context("fork")
-    return multiprocessing.get_context("spawn")
 
 
 def installed() -> list[Any]:
@@ -127,15 +115,15 @@ def library(path: Path) -> list[Any]:
     if not path.is_file():
         what = "is no regular file" if path.exists() else "no such file"
         raise SourceError(f"{path}: {what}")
-    if (own := own_framework(path)) is not None:
+    if (own := library_faults.own_framework(path)) is not None:
         raise SourceError(
             f"{path}: it is linked with {own}, a copy of TensorFlow of its own, and a"
             " process can hold one: leave TensorFlow's libraries out of the wheel:"
             " auditwheel repair --exclude libtensorflow_framework.so.2 --exclude"
             " libtensorflow_cc.so.2"
         )
-    receiver, loading = _start(_send_ops, path)
-    found, reason = _received(receiver) or (None, "")
+    receiver, loading = start(_send_ops, path)
+    found, reason = received(receiver) or (None, "")
     loading.join()
     if found is not None:
         return list(op_def_pb2.OpList.FromString(found).op)
@@ -143,11 +131,26 @@ def library(path: Path) -> list[Any]:
         code = loading.exitcode or 0
         ended = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         reason = f"it ends the process ({ended})"
+    facts = library_faults.of_unloadable(path, reason, framework(), VERSION)
     raise SourceError(
-        f"{path}: TensorFlow {VERSION} cannot load it: {reason}. If it was built for"
+        f"{path}: TensorFlow {VERSION} cannot load it: {reason}."
+        f"{facts and f' {facts[0].upper()}{facts[1:]}.'} If it was built for"
         f" another TensorFlow, run 'opwright-codegen save {path} ops.pb' where that is"
         " installed, and give ops.pb here in its place"
     )
+
+
+def framework() -> Path:
+    """TensorFlow's library, in which ops are registered."""
+    return Path(str(tf.sysconfig.get_lib()), "libtensorflow_framework.so.2")
+
+
+def why_no_ops(path: Path) -> str:
+    """Why a library that can be loaded registers no op."""
+    receiver, loading = start(_send_frameworks, path)
+    loaded: list[str] = received(receiver) or []
+    loading.join()
+    return library_faults.of_silent(path, loaded, framework(), VERSION)
 
 
 def ops_without_shapes(path: Path) -> list[str]:
@@ -157,11 +160,11 @@ def ops_without_shapes(path: Path) -> list[str]:
     loaded in another process. If a shape function crashes that process, or the probe
     takes longer than `_PROBE_SECONDS`, the ops found until then are returned.
     """
-    receiver, probing = _start(_send_ops_without_shapes, path)
+    receiver, probing = start(_send_ops_without_shapes, path)
     deadline = time.monotonic() + _PROBE_SECONDS
     found: list[str] = []
     while receiver.poll(max(0.0, deadline - time.monotonic())):
-        name = _received(receiver)
+        name = received(receiver)
         if name is None:
             break
         found.append(name)
@@ -172,49 +175,6 @@ def ops_without_shapes(path: Path) -> list[str]:
 
 
 _PROBE_SECONDS: Final = 60.0
-
-
-def _start(target: Callable[[Path, Any], None], path: Path) -> tuple[Any, Any]:
-    """Starts a process that runs `target` on a library.
-
-    Returns the process's pipe, from which its results are received, and the process.
-    """
-    context = _context()
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=target, args=(path.resolve(), sender))
-    with warnings.catch_warnings():
-        # Python warns of a fork in a process with threads, because they may hold locks.
-        # No op has run in this process, so TensorFlow's threads hold no lock.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        process.start()
-    sender.close()
-    return receiver, process
-
-
-def own_framework(path: Path) -> str | None:
-    """The name of a copy of TensorFlow's library that a library needs, if any.
-
-    Tools such as auditwheel copy libraries into a wheel, with a digest in their names.
-    """
-    with path.open("rb") as file:
-        if not os.fstat(file.fileno()).st_size:
-            return None
-        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
-            found = _OWN_FRAMEWORK.search(mapped)
-            return None if found is None else found[1].decode()
-
-
-_OWN_FRAMEWORK: Final = re.compile(
-    rb"\0(libtensorflow_(?:framework|cc)-[0-9a-f]{6,}\.so[.0-9]*)\0"
-)
-
-
-def _received(receiver: Any) -> Any:
-    """The next object that the other process sends; None if it has ended."""
-    try:
-        return receiver.recv()
-    except EOFError:
-        return None
 
 
 def _send_ops(path: Path, sender: Any) -> None:
@@ -228,6 +188,19 @@ def _send_ops(path: Path, sender: Any) -> None:
     except (tf.errors.OpError, OSError, RuntimeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         sender.send((None, reason.removesuffix(".")))
+
+
+def _send_frameworks(path: Path, sender: Any) -> None:
+    """Sends the files of TensorFlow's libraries that are loaded with a library."""
+    pywrap_tf_session.TF_LoadLibrary(str(path))
+    maps = Path("/proc/self/maps")
+    lines = maps.read_text("utf-8").splitlines() if maps.exists() else []
+    files = {line.partition("/")[2] for line in lines}
+    named = (f"/{file}" for file in files if _FRAMEWORK_FILE.search(file))
+    sender.send(sorted(named))
+
+
+_FRAMEWORK_FILE: Final = re.compile(r"libtensorflow_(framework|cc)[-.\w]*$")
 
 
 def _send_ops_without_shapes(path: Path, sender: Any) -> None:

@@ -124,9 +124,16 @@ def read_files(names: Iterable[str]) -> Files:
     if problems or (unread and not found):
         raise SourceError(*unread, *problems)
     if not found:
-        raise SourceError(f"{', '.join(names)}: registers no op")
+        paths = [path for name in names for part in _parts(name) for path in part]
+        raise SourceError(*(f"{path}: {_why_no_ops(path)}" for path in paths))
     op_defs = [op_def for op_def, _ in found.values()]
     return Files(op_defs, tuple(unread))
+
+
+def _why_no_ops(path: Path) -> str:
+    if not _is_library(path):
+        return "lists no op"
+    return f"registers no op: {registry.why_no_ops(path)}"
 
 
 def ops_without_shapes(names: Iterable[str]) -> list[str]:

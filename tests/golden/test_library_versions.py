@@ -6,10 +6,12 @@ import json
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 from opwright_codegen.naming import module_name
 from support.places import ROOT
@@ -141,6 +143,79 @@ def test_diff_of_unloadable_library_suggests_save(
     said = done.stderr.splitlines()[-1]
     assert f"{library}: TensorFlow" in said and words in said
     assert f"run 'opwright-codegen save {library} ops.pb' where that is" in said
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (
+            "namespace tensorflow { void Unknown(int); }"
+            "int used = (tensorflow::Unknown(1), 0);",
+            "The symbol is tensorflow::Unknown(int).",
+        ),
+        (
+            "void unknown(); int used = (unknown(), 0);"
+            'extern const char tag[] = "built for TensorFlow 2.9.1";',
+            "it was built for TensorFlow 2.9.1.",
+        ),
+        (
+            "void unknown(); int used = (unknown(), 0);"
+            "namespace lts_20200225 { int made = 1; }",
+            "it was built for another TensorFlow: its Abseil is 20200225,",
+        ),
+    ],
+)
+def test_diff_of_unloadable_library_names_symbol_and_version(
+    code: str, words: str, tmp_path: Path
+) -> None:
+    # Without TensorFlow's headers, which name its Abseil.
+    library = shared(tmp_path, code)
+    done = run_on_registry("diff", library, library, cwd=tmp_path, status=2)
+    assert words in done.stderr
+
+
+def shared(folder: Path, code: str, *flags: str, name: str = "strange.so") -> Path:
+    """A library of a few lines of C++."""
+    source = folder / f"{name}.cc"
+    source.write_text(code)
+    made = folder / name
+    command = ["c++", "-shared", "-fPIC", str(source), "-o", str(made), *flags]
+    subprocess.run(command, check=True)
+    return made
+
+
+def test_import_of_a_library_without_ops_says_why(tmp_path: Path) -> None:
+    where = ("--opdefs", "opdefs", "--group", "mine")
+    library = shared(tmp_path, "int nothing;")
+    done = run_on_registry(
+        "import", "--library", library, *where, cwd=tmp_path, status=2
+    )
+    said = f"{library}: registers no op: it is not linked with libtensorflow_framework"
+    assert said in done.stderr
+
+    framework = Path(tf.sysconfig.get_lib())
+    needs = ("-Wl,--no-as-needed", f"-L{framework}", "-l:libtensorflow_framework.so.2")
+    linked = shared(tmp_path, "int nothing;", *needs, name="linked.so")
+    done = run_on_registry(
+        "import", "--library", linked, *where, cwd=tmp_path, status=2
+    )
+    assert f"{linked}: registers no op: it has no REGISTER_OP, or the" in done.stderr
+
+
+def test_import_of_a_library_with_a_second_framework_names_it(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    soname = "-Wl,-soname,libtensorflow_framework.so.3"
+    file = "libtensorflow_framework.so.3"
+    copy = shared(other, "int theirs = 1;", soname, name=file)
+    needs = ("-Wl,--no-as-needed", f"-L{other}", f"-l:{file}", f"-Wl,-rpath,{other}")
+    library = shared(tmp_path, "int nothing;", *needs)
+    where = ("--opdefs", "opdefs", "--group", "mine")
+    done = run_on_registry(
+        "import", "--library", library, *where, cwd=tmp_path, status=2
+    )
+    said = f"registers no op: it loads {copy}, a second copy of TensorFlow, and"
+    assert said in done.stderr
 
 
 def test_import_of_a_library_with_a_framework_of_its_own_says_so(
