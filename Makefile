@@ -104,6 +104,7 @@ test-native: test-cc ## Run the tests of the native kernels.
 
 docs: native ## Renew the generated tables in docs/reference.
 	$(BIN)/python docs/embedding_tables.py
+	$(BIN)/python docs/tpu_remedies.py
 	PYTHONPATH=tests $(BIN)/python docs/process_ends.py
 	$(BIN)/python tools/facts.py
 

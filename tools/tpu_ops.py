@@ -41,7 +41,13 @@ from opwright_codegen import load, write
 from opwright_codegen.model import Op
 from opwright_runtime import kernels, runs_on
 from opwright_runtime._internals import compiler_ir
-from opwright_runtime.tpu_check import CHIPS, TpuCheckError, compiler, lowering
+from opwright_runtime.tpu_check import (
+    CHIPS,
+    TpuCheckError,
+    compiler,
+    lowering,
+    op_kernels,
+)
 from reference.support import examples
 
 OUTPUT = ROOT / "runtime/opwright_runtime/runs_on.json"
@@ -219,7 +225,7 @@ def compiled_call(op: Op, call: examples.Call) -> tuple[Any, bytes | None]:
 def no_kernel(op: Op, concrete: Any) -> str | None:
     """Why no kernel of XLA's fits the call in a function."""
     nodes = (node for node in concrete.graph.get_operations() if node.type == op.name)
-    return next(filter(None, map(lowering.no_kernel, nodes)), None)
+    return next(filter(None, map(op_kernels.no_kernel, nodes)), None)
 
 
 def _none(tensor: tf.Tensor) -> bool:

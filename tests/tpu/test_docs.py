@@ -13,7 +13,7 @@ from rich.console import Console
 
 from opwright_runtime import native
 from opwright_runtime.tpu_check import DEFAULT_TIMEOUT, Compilation, Report
-from opwright_runtime.tpu_check.findings import Argument, Blocker
+from opwright_runtime.tpu_check.findings import Argument, Blocker, Output
 from opwright_runtime.tpu_check.remedies import remedy_for
 from support import pages
 from support.places import ROOT
@@ -67,7 +67,9 @@ def test_tpu_page_blocked_report_is_the_shown_one() -> None:
         for op in ("AsString", "StringLength")
     ]
     argument = Argument("x", "argument", "float32", (8, 4), 128)
-    assert str(Report("spell", (argument,), tuple(blockers))) == shown
+    chips = ("v5e", "v5p", "v6e")
+    report = Report("spell", (argument,), tuple(blockers), chips=chips)
+    assert str(report) == shown
 
 
 def test_tpu_page_timeout_is_the_default() -> None:
@@ -80,10 +82,11 @@ def test_tpu_reference_page_lists_every_field() -> None:
         (Argument("x", "argument", "float32", (), 4),),
         (Blocker("", "", ""),),
         (Compilation("v5e", 1.0),),
+        (Output("0", "int64", (8, 1)),),
     ).as_dict()
-    parts = ("arguments", "blockers", "compilations")
+    parts = ("arguments", "blockers", "compilations", "padded_outputs")
     fields = {"": set(report)} | {part: set(report[part][0]) for part in parts}
-    sections = REFERENCE.partition("## What to write")[0].split("| field of ")[1:]
+    sections = REFERENCE.partition("## Examples")[0].split("| field of ")[1:]
     listed = [
         {
             name

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import runpy
 from fnmatch import filter as matching
+from inspect import getsourcefile
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,19 +14,26 @@ import tensorflow as tf
 
 import opwright
 from opwright import check_tpu
-from opwright_runtime.tpu_check.remedies import Remedy, remedies, remedy_for, table
+from opwright_runtime.tpu_check import Blocker, lowering
+from opwright_runtime.tpu_check.remedies import TITLES, Remedy, remedies, remedy_for
 from support.places import ROOT
 from tpu.support.programs import spell
 from tpu.support.remedies import CASES, Case
 
-REFERENCE = ROOT / "docs" / "reference" / "tpu_check.md"
+WRITER = runpy.run_path(str(ROOT / "docs" / "tpu_remedies.py"))
 ROWS = {row.id: row for row in remedies()}
 #: Its programs have no numbers to compare.
 MEMORY = "memory"
+NAMES = [f"{case.row}-{case.stops.replace(' ', '-')}" for case in CASES]
 
 
 def test_remedies_every_row_has_a_program() -> None:
     assert {case.row for case in CASES} | {MEMORY} == set(ROWS)
+    assert len(ROWS) == len(remedies()) >= 60
+
+
+def test_remedies_causes_have_titles() -> None:
+    assert {row.cause for row in remedies()} == set(TITLES)
 
 
 @pytest.mark.parametrize("row", remedies(), ids=lambda row: str(row.id))
@@ -33,10 +43,64 @@ def test_remedy_ops_are_names_of_ops(row: Remedy) -> None:
 
 
 def test_remedies_page_has_the_table() -> None:
-    """If it fails, copy the table that it shows to the page."""
-    text = REFERENCE.read_text("utf-8")
-    shown = text.partition("<!-- begin remedies -->\n\n")[2]
-    assert shown.partition("\n<!-- end remedies -->")[0] == table()
+    """If it fails, run `make docs`."""
+    assert WRITER["PAGE"].read_text("utf-8") == WRITER["page"]()
+
+
+def blockers(case: Case) -> dict[str, Blocker]:
+    """What the check reports of the failing program, by op."""
+    given = tuple(tf.convert_to_tensor(one) for one in case.given)
+    lowered = lowering.lower(lowering.from_function(case.before, given, {}))
+    assert not isinstance(lowered, bytes), f"{case.row} compiles"
+    return {each.op: each for each in lowered}
+
+
+@pytest.mark.rotating
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_remedy_of_a_program_that_fails_names_op_argument_and_line(case: Case) -> None:
+    found = blockers(case)
+    op, _, argument = case.stops.partition(" ")
+    blocker = found[op]
+    assert blocker.remedy == ROWS[case.row].remedy
+    assert all(each.remedy for each in found.values())
+    if argument:
+        assert argument in blocker.arguments
+    cause = ROWS[case.row].cause
+    assert blocker.cause == {"other": "kernel"}.get(cause, cause)
+    assert blocker.where is not None and blocker.code is not None
+    file, _, line = blocker.where.rpartition(":")
+    assert str(getsourcefile(case.before)).endswith(file)
+    lines = (ROOT / file).read_text("utf-8").splitlines()
+    assert lines[int(line) - 1].strip() == blocker.code
+
+
+def unforeseen(given: tf.Tensor) -> tf.Tensor:
+    """The same values, which XLA does not know when it compiles."""
+    if not given.dtype.is_integer:
+        return given
+    zeros = tf.random.uniform(given.shape, 0, 1, tf.int32)
+    return given + tf.cast(zeros, given.dtype)
+
+
+#: XLA has kernels for CPUs, and TensorFlow has none for TPUs.
+ONLY_ON_TPUS = ("complex128",)
+
+
+@pytest.mark.rotating
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_remedy_runs_with_jit_compile_where_the_program_fails(case: Case) -> None:
+    @tf.function(jit_compile=True)
+    def failing(*given: tf.Tensor) -> Any:
+        return case.before(*map(unforeseen, given))
+
+    given = [tf.convert_to_tensor(one) for one in case.given]
+    if case.row not in ONLY_ON_TPUS:
+        with pytest.raises((tf.errors.OpError, ValueError)):
+            failing(*given)
+    expected = case.before(*given)
+    made = [tf.convert_to_tensor(one) for one in case.host(*given)]
+    found = tf.function(case.after, jit_compile=True)(*made)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_check_tpu_report_and_json_have_the_remedy() -> None:
@@ -82,19 +146,12 @@ def test_remedy_for_without_a_row_is_none() -> None:
 
 
 @pytest.mark.compile_tpu
-@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.row))
-def test_remedy_compiles_and_gives_the_numbers_of_what_fails(case: Case) -> None:
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_remedy_compiles_for_a_tpu(case: Case) -> None:
     given = [tf.convert_to_tensor(one) for one in case.given]
-    refused = check_tpu(case.before, *given, chips="v5e")
-    assert {each.remedy for each in refused.blockers} == {ROWS[case.row].remedy}
-
     made = [tf.convert_to_tensor(one) for one in case.host(*given)]
     report = check_tpu(case.after, *made, chips="v5e")
     assert report.compiles, report
-
-    expected = tf.function(case.before)(*given)
-    found = tf.function(case.after)(*made)
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.compile_tpu

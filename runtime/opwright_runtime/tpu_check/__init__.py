@@ -22,6 +22,7 @@ from opwright_runtime.tpu_check.findings import (
     Blocker,
     Compilation,
     OpenShapeError,
+    Output,
     TpuCheckError,
 )
 from opwright_runtime.tpu_check.remedies import remedy_for
@@ -36,6 +37,7 @@ __all__ = [
     "Blocker",
     "Compilation",
     "OpenShapeError",
+    "Output",
     "Report",
     "TpuCheckError",
     "check_tpu",
@@ -83,7 +85,7 @@ def check_tpu(
     """
     import tensorflow as tf
 
-    from opwright_runtime.tpu_check import compiler, lowering
+    from opwright_runtime.tpu_check import compiler, lowering, outputs
 
     several = isinstance(chips, Iterable) and not isinstance(chips, str)
     wanted: tuple[Any, ...] = tuple(chips) if several else (chips,)
@@ -109,6 +111,7 @@ def check_tpu(
     ops, sizes = lowering.op_types(traced), lowering.sized_by_values(traced)
     return replace(
         report,
+        padded_outputs=outputs.of_values(traced.function, list(traced.specs)),
         compilations=tuple(_describe_failure(one, ops, sizes) for one in compilations),
     )
 

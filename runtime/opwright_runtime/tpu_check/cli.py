@@ -388,7 +388,7 @@ def _print(report: Report, *, as_json: bool) -> None:
 
     console = Console()
     if console.is_terminal:
-        console.print(tables.render(report))
+        console.print(tables.render(report, console.width), crop=False)
     else:
         print(tables.text(report))
 

@@ -185,6 +185,21 @@ class Argument:
 
 
 @dataclass(frozen=True)
+class Output:
+    """An output of the compiled program whose size values decide.
+
+    Attributes:
+        name: its key if the program returns a dict, or else its number.
+        dtype: its TensorFlow name.
+        bound: the shape to which XLA pads it, the largest that it can have.
+    """
+
+    name: str
+    dtype: str
+    bound: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Blocker:
     """A part of a program that XLA cannot compile.
 
@@ -193,9 +208,18 @@ class Blocker:
             values of an argument's dtype; "" if XLA does not say.
         name: name of the op in the graph, or of the argument.
         reason: why XLA cannot compile it.
-        where: file and line of the user's code that created the op, if they are known.
+        where: file and line of the user's code that created the op. In a SavedModel,
+            which has no lines, the scopes that it is in: names of layers and functions.
+            None if neither is known.
         code: the text of that line.
         remedy: what to write instead, in Markdown; None if no remedy is known.
+        cause: "kernel" if XLA has no kernel, "host" if only the host can run the op,
+            "dtype" if XLA or TPUs have kernels for other dtypes, "constant" if values
+            decide what XLA must know when it compiles, "shape" for other shapes; "" if
+            XLA does not say.
+        arguments: the op's arguments that are at fault, if the cause is "constant" or
+            "dtype".
+        dtypes: the dtypes that the op can have on TPUs, if the cause is "dtype".
     """
 
     op: str
@@ -204,6 +228,9 @@ class Blocker:
     where: str | None = None
     code: str | None = None
     remedy: str | None = None
+    cause: str = ""
+    arguments: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -258,6 +285,7 @@ class Findings:
     arguments: tuple[Argument, ...]
     blockers: tuple[Blocker, ...] = ()
     compilations: tuple[Compilation, ...] = ()
+    padded_outputs: tuple[Output, ...] = ()
     chips: tuple[str, ...] = ()
     path: str | None = None
     signature: str | None = None

@@ -9,14 +9,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from opwright_runtime._internals import compiler_ir, function_types
 from opwright_runtime._tpu_dtypes import missing_on_tpus
-from opwright_runtime.kernels import kernels
-from opwright_runtime.tpu_check import inputs
+from opwright_runtime.tpu_check import captures, inputs
 from opwright_runtime.tpu_check.findings import (
     Argument,
     Blocker,
@@ -25,13 +25,18 @@ from opwright_runtime.tpu_check.findings import (
     example_sizes,
 )
 from opwright_runtime.tpu_check.inputs import Example, Function
-from opwright_runtime.tpu_check.remedies import remedy_for
+from opwright_runtime.tpu_check.op_kernels import (
+    FOREIGN,
+    arguments_of_dtypes,
+    input_names,
+    no_kernel,
+    no_tpu_kernel,
+    supported_dtypes,
+)
+from opwright_runtime.tpu_check.remedies import remedy_for, row_for
 
 # A tf.Operation.
 _Op: TypeAlias = Any
-
-# Dtypes that XLA does not have.
-_FOREIGN = (tf.string, tf.variant, tf.resource)
 
 # XLA limits the sizes of their results by sizes of inputs. Values decide the sizes.
 _SIZED_BY_VALUES = frozenset(
@@ -40,6 +45,9 @@ _SIZED_BY_VALUES = frozenset(
 
 # Ops that call one function.
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
+
+# XLA's sentence about an input that values decide.
+_CONSTANT = re.compile(r"Input (\d+) to .* must be a compile-time constant")
 
 # The forms in which messages of TensorFlow's compiler name a node.
 _NODE = re.compile(r"\{\{node ([^}]+)\}\}|node `([^`]+)`")
@@ -81,6 +89,7 @@ def from_function(
     inputs.check_call(name, function, args, kwargs)
     inputs.check_dense(name, function, args, kwargs)
     inputs.check_examples(name, args, kwargs)
+    names = captures.named_in_function(function)
     function = partial(function, **mode) if mode else function
     if not hasattr(function, "get_concrete_function"):
         function = tf.function(function)
@@ -104,7 +113,7 @@ def from_function(
     if len(passed) > len(specs):
         # An input_signature has inputs that have defaults, and were not given.
         raise MissingInputError(name, passed[len(specs) :], ", ".join(passed))
-    traced = _traced(name, concrete, specs, has_sources=True)
+    traced = _traced(name, concrete, specs, has_sources=True, names=names)
     return replace(traced, training=mode.get("training"))
 
 
@@ -189,7 +198,10 @@ def from_saved_model(
         for key, tensor in zip(_keys(concrete), _passed(concrete), strict=True)
     }
     specs = inputs.fixed(name, loaded, args, given)
-    traced = _traced(name, concrete, tuple(specs.values()), has_sources=False)
+    names = captures.named_in_model(model)
+    traced = _traced(
+        name, concrete, tuple(specs.values()), has_sources=False, names=names
+    )
     # The variables of the function exist only as long as the model object.
     concrete._opwright_model = model
     return replace(traced, signature=name)
@@ -203,6 +215,7 @@ def lower(traced: Traced) -> bytes | tuple[Blocker, ...]:
             argument.name,
             reason := f"{refuses} no values of {dtype.name}",
             remedy=remedy_for(reason, dtypes=[dtype.name]),
+            cause="host" if dtype in FOREIGN else "dtype",
         )
         for argument in traced.arguments
         if (refuses := _refuses(dtype := tf.as_dtype(argument.dtype)))
@@ -246,7 +259,7 @@ def _without_unneeded(traced: Traced) -> Any:
 
 def _refuses(dtype: tf.DType) -> str | None:
     """What has no values of a dtype, and its verb; None if TPUs have them."""
-    if dtype in _FOREIGN:
+    if dtype in FOREIGN:
         return "XLA has"
     return "TPUs have" if missing_on_tpus([dtype.name]) else None
 
@@ -262,14 +275,20 @@ def sized_by_values(traced: Traced) -> tuple[str, ...]:
     found = []
     for op in _operations(traced.function.graph, set()):
         if op.type in _SIZED_BY_VALUES:
-            where, _ = _source(op) if traced.has_sources else (None, None)
+            where, _ = _place(traced, op)
             found.append(f"{op.type} ({where or op.name})")
     return tuple(dict.fromkeys(found))
 
 
 def _traced(
-    name: str, concrete: Any, specs: tuple[tf.TensorSpec, ...], *, has_sources: bool
+    name: str,
+    concrete: Any,
+    specs: tuple[tf.TensorSpec, ...],
+    *,
+    has_sources: bool,
+    names: Mapping[int, str] = MappingProxyType({}),
 ) -> Traced:
+    """The function with its arguments; `names` has those of captures, by id."""
     passed = [
         _argument(_name(tensor), "argument", spec)
         for tensor, spec in zip(_passed(concrete), specs, strict=True)
@@ -281,7 +300,8 @@ def _traced(
         if variable is not None:
             captured.append(_argument(variable.name, "variable", variable))
         else:
-            captured.append(_argument(f"captured_{number}", "captured", tensor))
+            named = names.get(id(tensor), f"captured_{number}")
+            captured.append(_argument(named, "captured", tensor))
     return Traced(name, concrete, specs, (*passed, *captured), has_sources)
 
 
@@ -322,7 +342,7 @@ def _argument(name: str, kind: Any, spec: Any) -> Argument:
             f" fixed shapes: {_remedy(kind, spec)}"
         )
     shape = tuple(spec.shape.as_list())
-    size = 0 if spec.dtype in _FOREIGN else spec.dtype.size * spec.shape.num_elements()
+    size = 0 if spec.dtype in FOREIGN else spec.dtype.size * spec.shape.num_elements()
     return Argument(name.partition(":")[0], kind, spec.dtype.name, shape, size)
 
 
@@ -344,20 +364,14 @@ def _blockers(traced: Traced, message: str) -> tuple[Blocker, ...]:
     reason = sentence(message)
     named = {name for pair in _NODE.findall(message) for name in pair}
     for op in _operations(traced.function.graph, set()):
-        if op.name in named:
-            return (_blocker(traced, op, _constant(op, reason)),)
+        if op.name not in named:
+            continue
+        if match := _CONSTANT.match(reason):
+            name = input_names(op)[int(match[1])]
+            reason = f"`{name}` depends on values, and must be a compile-time constant"
+            return (_blocker(traced, op, reason, "constant", (name,)),)
+        return (_blocker(traced, op, reason, "shape"),)
     return (Blocker("", "", reason, remedy=remedy_for(message)),)
-
-
-def _constant(op: _Op, reason: str) -> str:
-    """XLA's sentence about an input that values decide, with the input's name."""
-    match = re.match(r"Input (\d+) to .* must be a compile-time constant", reason)
-    if match is None:
-        return reason
-    names = [arg.name for arg in op.op_def.input_arg]
-    number = int(match[1])
-    name = names[number] if len(names) == len(op.inputs) else f"input {number}"
-    return f"`{name}` depends on values, and must be a compile-time constant"
 
 
 def _unsupported(traced: Traced) -> tuple[Blocker, ...]:
@@ -382,17 +396,37 @@ def _origin(op: _Op) -> _Op:
     while op.type == "Identity":
         tensor = op.inputs[0]
         op = tensor.op
-        called = op.type in _CALLS and op.get_attr("f").name
-        if called and (function := op.graph._get_function(called)):
-            op = function.graph.outputs[tensor.value_index].op
+        called = op.get_attr("f").name if op.type in _CALLS else ""
+        if (inner := _graph_of(op.graph, called)) is not None:
+            op = inner.outputs[tensor.value_index].op
     return op
 
 
-def _blocker(traced: Traced, op: _Op, reason: str) -> Blocker:
-    where, code = _source(op) if traced.has_sources else (None, None)
+def _blocker(
+    traced: Traced,
+    op: _Op,
+    reason: str,
+    cause: str = "kernel",
+    arguments: tuple[str, ...] = (),
+) -> Blocker:
+    where, code = _place(traced, op)
     dtypes = {tensor.dtype.name for tensor in (*op.inputs, *op.outputs)}
-    remedy = remedy_for(f"{op.name}: {reason}", op.type, dtypes)
-    return Blocker(op.type, op.name, reason, where, code, remedy)
+    row = row_for(f"{op.name}: {reason}", op.type, dtypes)
+    if cause == "kernel" and "=" in reason:
+        cause, arguments = "dtype", arguments_of_dtypes(op)
+    if row is not None and row.cause == "host":
+        cause = "host"
+    return Blocker(
+        op.type,
+        op.name,
+        reason,
+        where,
+        code,
+        remedy=None if row is None else row.remedy,
+        cause=cause,
+        arguments=arguments,
+        dtypes=supported_dtypes(op) if cause == "dtype" else (),
+    )
 
 
 def _operations(graph: Any, seen: set[str]) -> Iterator[_Op]:
@@ -404,10 +438,17 @@ def _operations(graph: Any, seen: set[str]) -> Iterator[_Op]:
         yield op
         for value in op.node_def.attr.values():
             for called in (value.func, *value.list.func):
-                function = called.name and graph._get_function(called.name)
-                if function and called.name not in seen:
+                inner = _graph_of(graph, called.name)
+                if inner is not None and called.name not in seen:
                     seen.add(called.name)
-                    yield from _operations(function.graph, seen)
+                    yield from _operations(inner, seen)
+
+
+def _graph_of(graph: Any, name: str) -> Any:
+    """The graph of a function that a graph calls; None if it has none."""
+    function = graph._get_function(name) if name else None
+    # TensorFlow's own `Defun`s, as in `tf.nn.ctc_loss`, have no graph.
+    return getattr(function, "graph", None)
 
 
 def _needed(graph: Any) -> set[_Op]:
@@ -421,56 +462,18 @@ def _needed(graph: Any) -> set[_Op]:
     return found
 
 
-def no_kernel(op: _Op) -> str | None:
-    """Why XLA has no kernel that fits an op; None if it has one."""
-    rows = [row for row in kernels(op.type) if row.device == "XLA"]
-    if op.type == "Placeholder" or any(_fits(op, row.dtypes) for row in rows):
-        return None
-    if not rows:
-        return "XLA has no kernel for it"
-    refused = {
-        f"{attr}={dtype.name}": None
-        for row in rows
-        for attr, allowed in row.dtypes.items()
-        for dtype in _dtypes(op, attr)
-        if dtype not in allowed
-    }
-    return f"XLA has no kernel for {', '.join(refused)}"
-
-
-def no_tpu_kernel(op: _Op) -> str | None:
-    """Why TensorFlow has no kernel of an op for TPUs, where XLA has one for others."""
-    attrs = [a.name for a in op.op_def.attr if a.type in ("type", "list(type)")]
-    # What a function does with its arguments, its own ops say.
-    calls = any(attr.type in ("func", "list(func)") for attr in op.op_def.attr)
-    if op.type == "Placeholder" or calls:
-        return None
-    refused = [
-        f"{attr}={name}"
-        for attr in attrs
-        for name in missing_on_tpus(one.name for one in _dtypes(op, attr))
-    ]
-    return f"TPUs have no kernel for {', '.join(refused)}" if refused else None
-
-
-def _fits(op: _Op, dtypes: Mapping[str, tuple[tf.DType, ...]]) -> bool:
-    return all(
-        dtype in allowed
-        for attr, allowed in dtypes.items()
-        for dtype in _dtypes(op, attr)
-    )
-
-
-def _dtypes(op: _Op, attr: str) -> list[tf.DType]:
-    """The dtypes of a type attr. A list of types may be empty."""
-    value = op.get_attr(attr)
-    return list(map(tf.as_dtype, value if isinstance(value, list) else [value]))
-
-
 def sentence(message: str) -> str:
     """The sentence in an error message of XLA that describes the problem."""
     text = message.removeprefix("Failed getting HLO text: '")
     return text.strip().splitlines()[0].strip().removesuffix("'")
+
+
+def _place(traced: Traced, op: _Op) -> tuple[str | None, str | None]:
+    """Where the user's code made an op, and the line; without lines, its scopes."""
+    if traced.has_sources:
+        return _source(op)
+    scope = op.name.rpartition("/")[0]
+    return (f"in {scope}" if scope else None), None
 
 
 def _source(op: _Op) -> tuple[str | None, str | None]:

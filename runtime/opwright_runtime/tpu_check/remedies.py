@@ -1,8 +1,9 @@
 """What to write instead of what TPUs do not run: the rows of remedies.json.
 
-Rows with the field `text` fit where the name of the op or the reason matches it. Rows
-with `ops` or `dtypes` fit the types of ops, with wildcards, or dtypes of their tensors.
-The first row that fits counts, so special ones come before general ones.
+The table has a list of rows for each cause. Rows with the field `text` fit where the
+name of the op or the reason matches it. Rows with `ops` or `dtypes` fit the types of
+ops, with wildcards, or dtypes of their tensors. The first row that fits counts, so
+special ones come before general ones.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ class Remedy:
 
     Attributes:
         id: a short name, for tests.
-        cause: what stops the program.
+        cause: why XLA does not compile it; one of `TITLES`.
+        call: what stops the program.
         remedy: what to write instead.
         ops: the OP_NAMEs that have this cause, with wildcards.
         dtypes: names of dtypes that have it, with any op.
@@ -31,6 +33,7 @@ class Remedy:
 
     id: str
     cause: str
+    call: str
     remedy: str
     ops: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
@@ -46,36 +49,58 @@ class Remedy:
         )
 
 
+#: The causes, with the titles of their tables.
+TITLES = {
+    "host": "Only the host runs it",
+    "kernel": "XLA has no kernel, and other ops do the same",
+    "constant": "XLA needs the value when it compiles",
+    "shape": "Shapes grow, or are too large",
+    "dtype": "The dtype has no kernel",
+    "other": "Anything else",
+}
+
+
 @cache
 def remedies() -> tuple[Remedy, ...]:
     """The rows, in their order."""
-    rows = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
+    table = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8"))
     return tuple(
         Remedy(
             row["id"],
-            row["cause"],
+            cause,
+            row["call"],
             row["remedy"],
             tuple(row.get("ops", ())),
             tuple(row.get("dtypes", ())),
             row.get("text", ""),
         )
+        for cause, rows in table.items()
         for row in rows
     )
 
 
-def remedy_for(text: str, op: str = "", dtypes: Collection[str] = ()) -> str | None:
-    """What to write instead; None if no row fits.
+def row_for(text: str, op: str = "", dtypes: Collection[str] = ()) -> Remedy | None:
+    """The first row that fits; None if no row does.
 
     Args:
         text: name of the op and the reason, or libtpu's error.
         op: type of the op.
         dtypes: names of the dtypes of its tensors.
     """
-    fitting = (row.remedy for row in remedies() if row.fits(op, text, dtypes))
-    return next(fitting, None)
+    return next((row for row in remedies() if row.fits(op, text, dtypes)), None)
 
 
-def table() -> str:
-    """The rows as a table in Markdown."""
-    lines = [f"| {row.cause} | {row.remedy} |" for row in remedies()]
-    return "\n".join(["| cause | what to write instead |", "|---|---|", *lines, ""])
+def remedy_for(text: str, op: str = "", dtypes: Collection[str] = ()) -> str | None:
+    """What to write instead; None if no row fits. It takes what `row_for` takes."""
+    row = row_for(text, op, dtypes)
+    return None if row is None else row.remedy
+
+
+def tables() -> str:
+    """The rows in Markdown: a table for each cause."""
+    parts = []
+    for cause, title in TITLES.items():
+        rows = [row for row in remedies() if row.cause == cause]
+        parts += [f"## {title}", "", "| what stops the program | write instead |"]
+        parts += ["|---|---|", *(f"| {row.call} | {row.remedy} |" for row in rows), ""]
+    return "\n".join(parts)

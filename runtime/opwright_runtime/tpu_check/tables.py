@@ -32,9 +32,32 @@ def text(report: Findings) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def render(report: Findings) -> RenderableType:
-    """The report for a `rich` console."""
-    return Group(*_parts(report))
+def render(report: Findings, width: int) -> RenderableType:
+    """The report for a `rich` console of a width.
+
+    A table that is too wide becomes a list, because a broken name cannot be searched
+    for. Print it with `crop=False`.
+    """
+    return Group(*(_fitting(part, width) for part in _parts(report)))
+
+
+def _fitting(part: RenderableType, width: int) -> RenderableType:
+    if not isinstance(part, Table):
+        return part
+    if Console(width=10**4).measure(part).maximum <= width:
+        return part
+    columns = [list(column.cells) for column in part.columns]
+    headers = [str(column.header) for column in part.columns]
+    lines = []
+    for row in zip(*columns, strict=True):
+        for header, cell in zip(headers, row, strict=True):
+            text = cell if isinstance(cell, Text) else Text(str(cell))
+            if text.plain:
+                lines.append(Text.assemble((f"{header}: ", "bold"), text))
+        lines.append(Text(""))
+    listed = Text("\n").join(lines[:-1])
+    listed.no_wrap, listed.overflow = True, "ignore"
+    return listed
 
 
 def _parts(report: Findings) -> Iterator[RenderableType]:
@@ -51,6 +74,12 @@ def _parts(report: Findings) -> Iterator[RenderableType]:
     if compiled:
         yield ""
         yield _compilations(compiled)
+    for output in report.padded_outputs:
+        yield ""
+        yield Text(
+            f"Values decide the size of output {output.name}: XLA pads it to"
+            f" {output.dtype}{list(output.bound)}, whatever part of that is used"
+        )
     for each in report.compilations:
         if each.error is not None:
             yield ""
@@ -62,7 +91,8 @@ def _parts(report: Findings) -> Iterator[RenderableType]:
 def _verdict(report: Findings) -> tuple[str, str]:
     """The headline after the program's name, and its style."""
     if report.blockers:
-        return "does not compile for any TPU", "red"
+        asked = f" (asked for {_and([*report.chips])})" if report.chips else ""
+        return f"does not compile for any TPU{asked}", "red"
     rows = report.compilations
     late = [each.chip for each in rows if each.timed_out]
     compiled = [each.chip for each in rows if each.compiles]
@@ -109,8 +139,23 @@ def _blockers(blockers: tuple[Blocker, ...]) -> Table:
         where = Text(each.where or "")
         if each.code:
             where.append(f"\n  {each.code}", "dim")
-        table.add_row(Text(each.op), Text(each.name), Text(each.reason), where)
+        table.add_row(Text(each.op), Text(each.name), Text(_why(each)), where)
     return table
+
+
+def _why(blocker: Blocker) -> str:
+    """The reason, with the arguments and dtypes that it leaves out."""
+    if blocker.cause != "dtype":
+        return blocker.reason
+    of = ", ".join(f"`{name}`" for name in blocker.arguments)
+    others = ", ".join(blocker.dtypes)
+    return "".join(
+        [
+            blocker.reason,
+            f", of {of}" if of else "",
+            f"; it has {others}" if others else "",
+        ]
+    )
 
 
 def _remedies(blockers: tuple[Blocker, ...]) -> Iterator[RenderableType]:
