@@ -1,0 +1,27 @@
+"""Helpers of programs in another file."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+
+def expanded(x: tf.Tensor, durations: tf.Tensor) -> tf.Tensor:
+    """Frames of speech from phonemes, each as long as predicted."""
+    return tf.repeat(x, durations, axis=0)  # stops
+
+
+def padded_to(x: tf.Tensor, multiple: tf.Tensor) -> tf.Tensor:
+    missing = -tf.shape(x)[0] % multiple
+    if missing > 0:
+        x = tf.pad(x, [[0, missing], [0, 0]])  # stops
+    return x
+
+
+def of_boxes(images: tf.Tensor, boxes: tf.Tensor) -> tf.Tensor:
+    which = tf.range(tf.shape(boxes)[0])
+    return tf.image.crop_and_resize(images, boxes, which, [7, 7])  # stops
+
+
+def frequencies(ids: tf.Tensor) -> tf.Tensor:
+    counts = tf.unique_with_counts(ids)  # stops
+    return tf.cast(counts.count, tf.float32)
