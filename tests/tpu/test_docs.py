@@ -19,6 +19,7 @@ from support import pages
 from support.places import ROOT
 
 HOW_TO = ROOT / "docs" / "how-to" / "tpu.md"
+VALUES = ROOT / "docs" / "how-to" / "tpu_values.md"
 PAGE = HOW_TO.read_text("utf-8")
 REFERENCE = (ROOT / "docs" / "reference" / "tpu_check.md").read_text("utf-8")
 
@@ -56,6 +57,13 @@ def test_tpu_page_op_example_prints_the_shown_text(
         shown, printed = (text.partition("\n")[2] for text in (shown, printed))
     assert printed.strip() == shown
     assert len(pages.programs(HOW_TO)) == 4
+
+
+def test_values_page_example_finds_what_xla_does_not_refuse() -> None:
+    names: dict[str, Any] = {}
+    (code,) = pages.programs(VALUES)
+    exec(compile(code, str(VALUES), "exec"), names)
+    assert names["comparison"].errors["graph"] is not None
 
 
 def test_tpu_page_blocked_report_is_the_shown_one() -> None:

@@ -20,7 +20,9 @@ from opwright_runtime.tpu_check.findings import (
     CHIPS,
     Argument,
     Blocker,
+    Comparison,
     Compilation,
+    Difference,
     OpenShapeError,
     Output,
     TpuCheckError,
@@ -35,7 +37,9 @@ __all__ = [
     "CHIPS",
     "Argument",
     "Blocker",
+    "Comparison",
     "Compilation",
+    "Difference",
     "OpenShapeError",
     "Output",
     "Report",
@@ -53,6 +57,7 @@ def check_tpu(
     chips: str | Sequence[str] = DEFAULT_CHIPS,
     signature: str | None = None,
     timeout: float = DEFAULT_TIMEOUT,
+    compare: bool = False,
     notify: Callable[[str], None] | None = None,
     **kwargs: Any,
 ) -> Report:
@@ -74,6 +79,9 @@ def check_tpu(
         signature: which of a SavedModel's signatures; by default "serving_default", or
             the only one.
         timeout: how many seconds libtpu may take for each chip.
+        compare: whether to run the program too, eagerly, in a graph and compiled by XLA
+            for the CPU, and to compare the values. The examples are tensors or arrays
+            then. Variables keep their values. What XLA cannot compile is not compared.
         notify: called before each step with a short text.
         **kwargs: example arguments like `args`, by name. For a model, a shape or
             `tf.TensorSpec` for each input whose shape is not fixed. With
@@ -105,6 +113,12 @@ def check_tpu(
         training=traced.training,
         versions={"tensorflow": tf.__version__, "libtpu": compiler.libtpu_version()},
     )
+    if compare:
+        say("comparing values")
+        found = _compared(program, traced, args, kwargs)
+        # For the CPU, XLA may compile a program that has blockers: it knows the values.
+        if isinstance(lowered, bytes) or found.errors["XLA"] is None:
+            report = replace(report, comparison=found)
     if not isinstance(lowered, bytes):
         return replace(report, blockers=lowered)
     compilations = compiler.compile_each(lowered, wanted, timeout, say)
@@ -113,6 +127,23 @@ def check_tpu(
         report,
         padded_outputs=outputs.of_values(traced.function, list(traced.specs)),
         compilations=tuple(_describe_failure(one, ops, sizes) for one in compilations),
+    )
+
+
+def _compared(
+    program: Any, traced: lowering.Traced, args: tuple[Any, ...], kwargs: Any
+) -> Comparison:
+    from opwright_runtime.tpu_check import comparison, lowering
+
+    is_path = isinstance(program, (str, os.PathLike))
+    return comparison.compare(
+        comparison.Program(
+            None if is_path else program,
+            traced.function,
+            args,
+            kwargs,
+            lambda op: lowering.place(traced, op),
+        )
     )
 
 

@@ -278,6 +278,53 @@ class Compilation:
 
 
 @dataclass(frozen=True)
+class Difference:
+    """The first op whose values differ between two modes.
+
+    Attributes:
+        op: type of the op (OP_NAME).
+        name: name of the op in the graph.
+        modes: the two modes: "eager", "graph" or "XLA".
+        error: the largest difference, relative to the largest value; of integers the
+            largest difference; infinite if infinities, NaNs or shapes differ.
+        allowed: what kernels of the dtype may differ by.
+        where: file and line of the code that made the op, as in `Blocker`.
+        code: the text of that line.
+    """
+
+    op: str
+    name: str
+    modes: tuple[str, str]
+    error: float
+    allowed: float
+    where: str | None = None
+    code: str | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a program does eagerly, in a graph and compiled by XLA for the CPU.
+
+    Attributes:
+        errors: by mode the error that the program raises; None if it runs. A SavedModel
+            has no mode "eager".
+        difference: the first op whose values differ; None if none does.
+        random_outputs: how many outputs are not compared, because random numbers decide
+            them. XLA draws others.
+    """
+
+    errors: Mapping[str, str | None]
+    difference: Difference | None = None
+    random_outputs: int = 0
+
+    @property
+    def agrees(self) -> bool:
+        """Whether all modes give the same values, or all refuse the input."""
+        refused = [error is not None for error in self.errors.values()]
+        return self.difference is None and (all(refused) or not any(refused))
+
+
+@dataclass(frozen=True)
 class Findings:
     """All results of a check, which `Report` shows."""
 
@@ -286,6 +333,7 @@ class Findings:
     blockers: tuple[Blocker, ...] = ()
     compilations: tuple[Compilation, ...] = ()
     padded_outputs: tuple[Output, ...] = ()
+    comparison: Comparison | None = None
     chips: tuple[str, ...] = ()
     path: str | None = None
     signature: str | None = None

@@ -275,7 +275,7 @@ def sized_by_values(traced: Traced) -> tuple[str, ...]:
     found = []
     for op in _operations(traced.function.graph, set()):
         if op.type in _SIZED_BY_VALUES:
-            where, _ = _place(traced, op)
+            where, _ = place(traced, op)
             found.append(f"{op.type} ({where or op.name})")
     return tuple(dict.fromkeys(found))
 
@@ -409,7 +409,7 @@ def _blocker(
     cause: str = "kernel",
     arguments: tuple[str, ...] = (),
 ) -> Blocker:
-    where, code = _place(traced, op)
+    where, code = place(traced, op)
     dtypes = {tensor.dtype.name for tensor in (*op.inputs, *op.outputs)}
     row = row_for(f"{op.name}: {reason}", op.type, dtypes)
     if cause == "kernel" and "=" in reason:
@@ -468,7 +468,7 @@ def sentence(message: str) -> str:
     return text.strip().splitlines()[0].strip().removesuffix("'")
 
 
-def _place(traced: Traced, op: _Op) -> tuple[str | None, str | None]:
+def place(traced: Traced, op: _Op) -> tuple[str | None, str | None]:
     """Where the user's code made an op, and the line; without lines, its scopes."""
     if traced.has_sources:
         return _source(op)

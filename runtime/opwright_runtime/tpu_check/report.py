@@ -22,6 +22,7 @@ class Report(Findings):
         compilations: one for each chip. Blockers hold for every TPU, so there are none
             if there are blockers.
         padded_outputs: the outputs whose size values decide. XLA pads each to a bound.
+        comparison: of values, if it was asked for.
         chips: the requested chips.
         path: the path of the model, if one was given.
         signature: the name of the SavedModel's signature; None for other programs.

@@ -10,7 +10,13 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from opwright_runtime.tpu_check.findings import CHIPS, Blocker, Compilation, Findings
+from opwright_runtime.tpu_check.findings import (
+    CHIPS,
+    Blocker,
+    Comparison,
+    Compilation,
+    Findings,
+)
 
 # The width for files and pipes. The rows below fit into it.
 WIDTH = 100
@@ -74,6 +80,9 @@ def _parts(report: Findings) -> Iterator[RenderableType]:
     if compiled:
         yield ""
         yield _compilations(compiled)
+    if report.comparison is not None:
+        yield ""
+        yield from map(Text, _comparison(report.comparison))
     for output in report.padded_outputs:
         yield ""
         yield Text(
@@ -86,6 +95,28 @@ def _parts(report: Findings) -> Iterator[RenderableType]:
             yield Text.assemble((each.chip, "bold"), ": ", each.error.strip())
         if each.remedy is not None:
             yield Text(f"To write instead: {each.remedy}")
+
+
+def _comparison(found: Comparison) -> Iterator[str]:
+    modes = _and(list(found.errors))
+    failed = {mode: error for mode, error in found.errors.items() if error is not None}
+    others = [mode for mode in found.errors if mode not in failed]
+    for mode, error in failed.items():
+        yield f"{mode} refuses the input: {error}"
+    if failed and others:
+        yield f"But not {_and(others)}: check the input before the program"
+    if (one := found.difference) is not None:
+        place = f" ({one.where})" if one.where else ""
+        yield (
+            f"{one.modes[0]} and {one.modes[1]} differ, first in {one.op}"
+            f" {one.name}{place}: by {one.error:.3g}, and {one.allowed:.3g} is allowed"
+        )
+        if one.code:
+            yield f"  {one.code}"
+    if found.agrees and not failed:
+        yield f"The same values in {modes}"
+    if found.random_outputs:
+        yield f"Not compared, because random: {found.random_outputs} outputs"
 
 
 def _verdict(report: Findings) -> tuple[str, str]:
