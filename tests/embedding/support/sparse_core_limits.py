@@ -14,6 +14,7 @@ The reference is the rule of TensorFlow's preprocessing ops, in NumPy, sample by
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ Array = np.ndarray[Any, Any]
 # An id of a SparseCore: its feature, its sample in the core's batch, and the id.
 Wanted = tuple[int, int, int]
 ALIGNMENT = 8
+RATE, GRADIENT = 0.25, 2.0**-6  # Of all activations.
 
 
 class Feature(NamedTuple):
@@ -99,11 +101,10 @@ class Stack:
         return found
 
 
-def activations(
-    batch: Batch, i: int, combiner: str, rows: Array, kept: set[Wanted]
-) -> Array:
-    """The activations of a feature. Denominators include ids that are dropped."""
-    found = np.zeros((len(batch.ids[i]), rows.shape[1]))
+def gains_of(
+    batch: Batch, i: int, combiner: str, kept: set[Wanted]
+) -> Iterator[tuple[int, int, float]]:
+    """The samples, ids and gains of a feature. Denominators include dropped ids."""
     for sample, (ids, weights) in enumerate(
         zip(batch.ids[i], batch.weights[i], strict=True)
     ):
@@ -114,8 +115,7 @@ def activations(
         }[combiner]
         for one, weight in zip(ids, weights, strict=True):
             if (i, sample, one) in kept:
-                found[sample] += rows[one] * weight / scale
-    return found
+                yield sample, one, weight / scale
 
 
 class Drawn:
@@ -125,7 +125,7 @@ class Drawn:
         self.rng = rng = np.random.default_rng(seed)
         self.cores = cores
         self.sparse_cores = int(rng.choice([1, 2, 4]))
-        self.optimizer = embedding.SGD(0.25)
+        self.optimizer = embedding.SGD(RATE)
         self.tables = {
             f"t{i}": embedding.TableConfig(
                 int(rng.integers(3, 60)),
@@ -251,7 +251,7 @@ class Checked:
         self.made.build()
         self.stacks = drawn.stacks(self.made)
         self.rows = {
-            name: tpu.table(name).rows.numpy()
+            name: tpu.table(name).rows.numpy().astype(np.float64)
             for name in drawn.tables
             if any(f.table == name for f in drawn.features)
         }
@@ -259,7 +259,13 @@ class Checked:
 
     @tf.function(reduce_retracing=True)
     def run(self, ids: Any, weights: Any) -> Any:
-        return self.strategy.run(lambda *both: self.made(*both)[0], args=(ids, weights))
+        def step(ids: Any, weights: Any) -> Any:
+            found, preserved = self.made(ids, weights)
+            gradients = {name: 0.0 * one + GRADIENT for name, one in found.items()}
+            self.made.apply_gradients(gradients, preserved)
+            return found
+
+        return self.strategy.run(step, args=(ids, weights))
 
     def check(self) -> None:
         drawn = self.drawn
@@ -275,6 +281,7 @@ class Checked:
                 self.run(ids, weights)
             except tf.errors.InvalidArgumentError as error:
                 assert any(one in error.message for one in words), (error, words)
+                self.check_tables()
                 return
             raise AssertionError(f"a batch is not refused: {words}")
         self.accepted += 1
@@ -282,19 +289,31 @@ class Checked:
         before = tpu.sparsecore_dropped_ids()
         found = self.run(ids, weights)
         lost: dict[str, list[int]] = {stack.name: [0, 0] for stack in self.stacks}
+        new = {name: rows.copy() for name, rows in self.rows.items()}
         for core, batch in enumerate(batches):
             kept = self.kept(batch, lost)
             for i, feature in enumerate(drawn.features):
                 got = self.strategy.experimental_local_results(found[f"f{i}"])[core]
                 combiner = drawn.tables[feature.table].combiner
                 rows = self.rows[feature.table]
-                want = activations(batch, i, combiner, rows, kept)
+                want = np.zeros(got.shape)
+                for sample, one, gain in gains_of(batch, i, combiner, kept):
+                    want[sample] += gain * rows[one]
+                    new[feature.table][one] -= RATE * GRADIENT * gain
                 np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+        self.rows = new
+        self.check_tables()
         for name, (some, of_batches) in lost.items():
             counted = tpu.sparsecore_dropped_ids()[name]
             assert counted.ids - before[name].ids == some
             assert counted.batches - before[name].batches == of_batches
             self.dropped += of_batches
+
+    def check_tables(self) -> None:
+        """Ids that are dropped do not train, nor does a batch that is refused."""
+        for name, want in self.rows.items():
+            got = tpu.table(name).rows.numpy()
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
     def words(self, batches: list[Batch]) -> list[str]:
         """Parts of the errors of which a step has to raise one."""
