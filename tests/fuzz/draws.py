@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import draws_embedding, draws_rnn, draws_sparse_core
+from . import draws_embedding, draws_rnn, draws_sparse_core, draws_variables
 from .calls import Scenario
 from .damage import Draw
 from .ways import WAYS
@@ -19,6 +19,7 @@ FAMILIES: dict[str, tuple[Callable[[Draw], Scenario], float]] = {
     "sparse": (draws_sparse_core.batch, 0.06),
     "rows": (draws_sparse_core.rows, 0.10),
     "dedup": (draws_sparse_core.dedup, 0.08),
+    "variables": (draws_variables.draw, 0.015),
     "embedding": (draws_embedding.steps, 0.13),
     "sends": (draws_embedding.many_sends, 0.0007),
 }
@@ -62,5 +63,6 @@ def draw(seed: int, choice: Choice) -> Scenario:
     scenario = FAMILIES[family][0](rng)
     scenario.family = family
     for call in scenario.calls:
-        call.way = rng.pick(*WAYS[kind])
+        set_up = call.op in draws_variables.SET_UP
+        call.way = "eager" if set_up else rng.pick(*WAYS[kind])
     return scenario

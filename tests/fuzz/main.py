@@ -28,6 +28,7 @@ FAMILIES = (
     "sparse",
     "rows",
     "dedup",
+    "variables",
     "embedding",
     "sends",
 )

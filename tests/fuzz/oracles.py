@@ -72,6 +72,23 @@ def array_of(tensor: tf.Tensor) -> Any:
     return tensor.numpy()
 
 
+def variables_of(prepared: Prepared) -> list[Any]:
+    """The values of the call's variables; None of another resource or dtype."""
+    found: list[Any] = []
+    attrs = ("dtype", tf.float32.as_datatype_enum)
+    for handle in prepared.tensors:
+        if handle.dtype != tf.resource or "SparseCore" not in prepared.call.op:
+            continue
+        try:
+            (value,) = execute.quick_execute(
+                "ReadVariableOp", 1, [handle], attrs, context.context()
+            )
+            found.append(np.array(value.numpy()))
+        except tf.errors.OpError:
+            found.append(None)
+    return found
+
+
 class Memory:
     """The peak memory of the process since the last query."""
 
@@ -271,6 +288,7 @@ class Oracles:
             self.before = self.engine.tables()
         else:
             self.before = None
+        self.variables = variables_of(prepared)
         self.memory.begin()
 
     def end(
@@ -302,6 +320,8 @@ class Oracles:
                     words = after if isinstance(after, str) else "the tables are others"
                     found.append(("state", f"{words}; after: {error}"))
                     self.engine.config = None
+            if prepared.call.damage and not self.same_variables(prepared):
+                found.append(("state", f"variables are others after: {error}"))
             return found
         assert outputs is not None
         if self.stateful:
@@ -309,6 +329,7 @@ class Oracles:
             if re.match("Load|SendTPU", prepared.call.op):
                 found += self.tables_are_finite()
         if FINITE.search(prepared.call.op) and not self.nonfinite(prepared.tensors):
+            found += self.variables_are_finite(prepared)
             found += [
                 ("finite", f"output {i} has {kind}")
                 for i, x in enumerate(outputs)
@@ -327,6 +348,21 @@ class Oracles:
             if wrong:
                 found.append(("reference", wrong[:500]))
         return found
+
+    def same_variables(self, prepared: Prepared) -> bool:
+        """Whether a refused call left its variables as they were, bit for bit."""
+        pairs = zip(self.variables, variables_of(prepared), strict=True)
+        return all(
+            (before is None and after is None) or before.tobytes() == after.tobytes()
+            for before, after in pairs
+        )
+
+    def variables_are_finite(self, prepared: Prepared) -> list[Finding]:
+        return [
+            ("finite", f"variable {i} has NaN or infinities")
+            for i, one in enumerate(variables_of(prepared))
+            if one is not None and not np.isfinite(one).all()
+        ]
 
     @staticmethod
     def all_attrs(prepared: Prepared) -> dict[str, Any]:
@@ -364,13 +400,20 @@ class Oracles:
     @staticmethod
     def overflows(prepared: Prepared, activations: tf.Tensor) -> bool:
         """Whether the numbers that are not finite are sums that may leave float32."""
-        if not prepared.call.op.startswith("XlaSparseDenseMatmulWith"):
+        of_variables = prepared.call.op == "OpwrightSparseCoreLookup"
+        if not of_variables and not re.match(
+            "XlaSparseDenseMatmulWith", prepared.call.op
+        ):
             return False
         names = [arg.name for arg in prepared.definition.input_arg]
-        samples, gains, table = (
+        samples, gains = (
             prepared.tensors[names.index(name)].numpy()
-            for name in ("sorted_sample_ids", "sorted_gains", "embedding_table")
+            for name in ("sorted_sample_ids", "sorted_gains")
         )
+        if of_variables:
+            table = np.concatenate(variables_of(prepared))
+        else:
+            table = prepared.tensors[names.index("embedding_table")].numpy()
         # A core's samples have numbers of its own.
         cores = Oracles.all_attrs(prepared)["num_sparsecores_per_device"]
         each = max(1, activations.shape[0] // (4 if cores == -1 else cores))
@@ -394,7 +437,10 @@ class Oracles:
         return float(most) * MOST_IDS > np.finfo(np.float32).max
 
     def nonfinite(self, tensors: list[tf.Tensor]) -> bool:
-        return any(self.kind_of(x) for x in tensors if len(x.shape))
+        tables = [x for x in self.variables if x is not None]
+        return any(self.kind_of(x) for x in tensors if len(x.shape)) or not all(
+            np.isfinite(one).all() for one in tables
+        )
 
     def kept(self) -> int:
         return self.memory.read(b"VmRSS") - self.at_first

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import accumulate
+from itertools import accumulate, groupby, pairwise
 from typing import Any
 
 import numpy as np
@@ -119,6 +119,35 @@ def stats(inputs: list[Any], attrs: dict[str, Any], outputs: Arrays) -> str | No
     )
 
 
+def narrowed(inputs: list[Any], attrs: dict[str, Any], outputs: Arrays) -> str | None:
+    ids = inputs[0].reshape(-1).tolist()
+    if any(not 0 <= one < attrs["table_rows"] for one in ids):
+        return f"an id of {ids} is no row of {attrs['table_rows']}"
+    return differs("rows", outputs[0].reshape(-1), ids)
+
+
+def needs(inputs: list[Any], attrs: dict[str, Any], outputs: Arrays) -> str | None:
+    """The most ids and distinct ids of a shard, and the space for all, in eights."""
+    ids = distinct = space = 0
+    for rows, ends in zip(*inputs, strict=True):
+        for first, end in pairwise(ends.tolist()):
+            ids = max(ids, end - first)
+            runs = len([*groupby(rows[first:end].tolist())])  # Good rows are sorted.
+            distinct = max(distinct, runs)
+            space += -((first - end) // 8) * 8
+    if ids > attrs["max_ids"] or distinct > attrs["max_unique_ids"]:
+        return f"{ids} ids, {distinct} of them distinct, are beyond the limits"
+    most = attrs["samples"] * attrs["max_ids_per_chip_per_sample"]
+    if space > most and not attrs["allow_id_dropping"]:
+        return f"the space for {most} ids is too small for {space}"
+    wrong = (
+        differs("checked", one, ends.tolist())
+        for one, ends in zip(outputs[:-1], inputs[1], strict=True)
+    )
+    found = next(filter(None, wrong), None)
+    return found or differs("needs", outputs[-1], [ids, distinct, space])
+
+
 def params_size(
     inputs: list[Any], attrs: dict[str, Any], outputs: Arrays
 ) -> str | None:
@@ -194,6 +223,8 @@ CHECKS: dict[str, Check] = {
     "ConvertToListOfSparseCoreCooTensors": list_of_coo,
     "SortListOfSparseCoreCooTensors": sort,
     "GetStatsFromListOfSparseCoreCooTensors": stats,
+    "OpwrightSparseCoreIds": narrowed,
+    "OpwrightSparseCoreLimits": needs,
     "CudnnRNNParamsSize": params_size,
     "OpwrightKerasRNN": keras_rnn,
 }

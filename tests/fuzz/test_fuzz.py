@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -18,18 +19,21 @@ from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import (
     TPUEmbeddingConfiguration,
 )
 
+from opwright_runtime import native
 from support import tiers
 from support.processes import run_code
 
-from . import references
+from . import draws, references
 from .calls import Call, Literal, Value
 from .main import main
-from .oracles import Oracles
+from .oracles import Memory, Oracles
 from .reduce import reduced, without
 from .supervisor import Worker
 from .ways import Prepared, tensorflow_takes
+from .worker import native_ops
 
 CALLS = 1500 if tiers.FULL else 250
+SPARSE_CORE_OPS = re.compile("SparseCore|SparseDense|CooTensor|TPU.*DynamicShape")
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.yaml"))
 
 
@@ -83,6 +87,63 @@ def test_fuzzer_saved_and_compiled_shares_hold(some_calls: tuple[int, str]) -> N
     least = 10 if tiers.FULL else 30
     assert saved >= total / least, said
     assert compiled >= max(total / 100, 1), said
+
+
+def test_draw_calls_are_of_each_sparse_core_op_and_a_fifth_of_all() -> None:
+    """So that 100,000 calls have 20,000 of SparseCore ops."""
+    native.load()
+    kinds = ["eager", "graph", "saved", "compiled"]
+    choice = draws.Choice(list(draws.FAMILIES), kinds)
+    drawn = Counter(
+        one.op for seed in range(800) for one in draws.draw(seed, choice).calls
+    )
+    ops = {op for op in native_ops() if SPARSE_CORE_OPS.search(op)}
+    assert {"XlaSparseDenseMatmulWithCsrInput", "OpwrightSparseCoreUpdate"} < ops
+    assert ops <= drawn.keys()
+    assert sum(drawn[op] for op in ops) > drawn.total() / 5
+
+
+@pytest.mark.rotating
+def test_fuzzer_calls_of_variables_find_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status = main(["200", "--families", "variables", "--jobs", "1"])
+    said = capsys.readouterr().out
+    assert status == 0, said
+    assert "OpwrightSparseCoreUpdate" in said
+
+
+def test_oracle_finds_variable_that_a_refused_call_changed() -> None:
+    oracles = Oracles(Memory())
+    variable = tf.Variable(tf.ones([8, 4]))
+    inputs: dict[str, Any] = {"tables": [Literal("float32", [1], [0.0])]}
+    prepared = Prepared(
+        Call("OpwrightSparseCoreLookup", lookup_of_no_ids() | inputs, LOOKUP), []
+    )
+    prepared.call.damage.append("tables")
+    prepared.tensors[-1] = variable.handle
+    oracles.begin(prepared)
+    error = tf.errors.InvalidArgumentError(None, None, "no")
+    assert not oracles.end(prepared, None, error)
+    variable.assign_add(tf.ones([8, 4]))
+    ((kind, _),) = oracles.end(prepared, None, error)
+    assert kind == "state"
+
+
+LOOKUP = {
+    "input_size": 4,
+    "max_ids_per_sparse_core": 8,
+    "max_unique_ids_per_sparse_core": 8,
+}
+
+
+def lookup_of_no_ids() -> dict[str, Any]:
+    names = ("row_pointers", "sorted_sample_ids", "sorted_token_ids")
+    return {
+        **{name: Literal("int32", [0], []) for name in names},
+        "sorted_gains": Literal("float32", [0], []),
+        "num_minibatches_per_physical_sparse_core": Literal("int32", [], [1]),
+    }
 
 
 @pytest.mark.rotating

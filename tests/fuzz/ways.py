@@ -36,6 +36,8 @@ SAVED = ("saved", "saved graph", "saved constants", "saved session")
 COMPILED = ("compiled", "compiled shapes", "compiled constants")
 WAYS = {"eager": EAGER, "graph": GRAPH, "saved": SAVED, "compiled": COMPILED}
 KIND = {way: kind for kind, ways in WAYS.items() for way in ways}
+# Tensors of these are never constants, and are not read.
+HANDLES = (tf.variant, tf.resource)
 # An attr that says how many outputs there are.
 MOST_OUTPUTS = 2000
 
@@ -54,7 +56,7 @@ def tensor_of(
         if made is None or value.output >= len(made):
             raise NotMadeError
         tensor = made[value.output]
-        if tensor.dtype == tf.variant:
+        if tensor.dtype in HANDLES:
             return tensor
         if tensor.dtype == tf.string and (value.put or value.bytes):
             raw = bytearray(tensor.numpy()) if tensor.shape == [] else bytearray()
@@ -228,7 +230,7 @@ def function_of(
     inputs = []
     for i, tensor in enumerate(prepared.tensors):
         kind = tensor.dtype.as_datatype_enum
-        if constants and tensor.dtype != tf.variant:
+        if constants and tensor.dtype not in HANDLES:
             function.node_def.append(constant(f"c{i}", tensor))
             inputs.append(f"c{i}:output:0")
             continue
@@ -269,7 +271,7 @@ def constant(name: str, tensor: tf.Tensor) -> NodeDef:
 
 
 def fed(prepared: Prepared, constants: bool) -> list[tf.Tensor]:
-    return [t for t in prepared.tensors if not constants or t.dtype == tf.variant]
+    return [t for t in prepared.tensors if not constants or t.dtype in HANDLES]
 
 
 def make(prepared: Prepared, folder: Path) -> list[tf.Tensor]:
@@ -341,7 +343,7 @@ def saved_model(prepared: Prepared, in_library: bool, constants: bool) -> SavedM
     else:
         rest, inputs = iter(names), []
         for i, tensor in enumerate(prepared.tensors):
-            if constants and tensor.dtype != tf.variant:
+            if constants and tensor.dtype not in HANDLES:
                 graph.node.append(constant(f"c{i}", tensor))
                 inputs.append(f"c{i}")
             else:
@@ -372,7 +374,7 @@ def load_and_run(prepared: Prepared, folder: Path) -> list[tf.Tensor]:
         (path / "saved_model.pb").write_bytes(model.SerializeToString())
         given = fed(prepared, constants)
         count = len(prepared.outputs)
-        if way == "saved session" and all(t.dtype != tf.variant for t in given):
+        if way == "saved session" and all(t.dtype not in HANDLES for t in given):
             names = [f"op:{i}" for i in range(count)] or ["one:0"]
             config = tf.compat.v1.ConfigProto(device_count={"CPU": 2})
             with (
