@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "embedding/optimizers.h"
+#include "sparsecore/parallel.h"
 
 namespace opwright::sparsecore {
 
@@ -101,16 +102,18 @@ class CsrWriter {
   int64_t pointer_ = 0, at_ = 0, packed_ = 0, needed_ = 0;
 };
 
-// Reads runs of triples, in the order of the buffers.
+// Reads runs of triples. First finds the runs by their pointers, and then reads the triples of
+// the runs, which threads can do concurrently.
 class CsrReader {
  public:
   CsrReader(const CsrView& csr, int64_t samples, int64_t table_rows, Triples* triples)
       : csr_(csr),
         core_samples_(samples / csr.sparse_cores),
         shard_rows_(table_rows / csr.shards()),
+        first_(triples->size()),
         triples_(triples) {}
 
-  Status ReadRun(int64_t core, int64_t shard) {
+  Status FindRun(int64_t core, int64_t shard) {
     int64_t end = 0;
     OPWRIGHT_RETURN_IF_ERROR(ReadPointer(shard, &end));
     const int64_t count = end - at_;
@@ -119,18 +122,54 @@ class CsrReader {
                                   StrCat("is ", csr_.limits.ids, ", SparseCore ", core,
                                          " requests ", count, " triples of shard ", shard));
     }
+    if (count > 0) {
+      runs_.push_back({core, shard, at_});
+      begins_.push_back(begins_.back() + count);
+    }
+    at_ = AlignUp(end);
+    return OkStatus();
+  }
+
+  Status ReadRuns(ExecutionContext& exec) {
+    triples_->Resize(first_ + begins_.back());
+    std::vector<Status> statuses(runs_.size());
+    ParallelForGroups(begins_, 1, exec, [&](int64_t first, int64_t last) {
+      for (int64_t run = first; run < last; ++run) statuses[run] = ReadRun(run);
+    });
+    for (const Status& of_run : statuses) OPWRIGHT_RETURN_IF_ERROR(of_run);
+    return OkStatus();
+  }
+
+ private:
+  struct Run {
+    int64_t core, shard;
+    int64_t begin;  // Index of the first triple in the buffers.
+  };
+
+  Status ReadRun(int64_t number) const {
+    const auto [core, shard, begin] = runs_[number];
+    const int64_t count = begins_[number + 1] - begins_[number];
+    const int64_t first_sample = csr_.first_sample + core * core_samples_;
+    const int64_t first_row = shard * shard_rows_;
+    const int64_t to = first_ + begins_[number];
+    int32_t* const samples = triples_->samples.data() + to;
+    int32_t* const rows = triples_->rows.data() + to;
+    float* const gains = triples_->gains.data() + to;
     int64_t distinct = 0;
     int32_t last_row = -1;
-    for (int64_t i = at_; i < end; ++i) {
-      const int32_t sample = csr_.triples.samples[i], row = csr_.triples.rows[i];
-      const float gain = csr_.triples.gains[i];
+    for (int64_t i = 0; i < count; ++i) {
+      // Each number is read only once, because another thread may change the input.
+      const int32_t sample = csr_.triples.samples[begin + i],
+                    row = csr_.triples.rows[begin + i];
+      const float gain = csr_.triples.gains[begin + i];
       if (sample < 0 || sample >= core_samples_ || row < 0 || row >= shard_rows_ ||
           !std::isfinite(gain)) {
-        return TripleError(i, sample, row, gain);
+        return TripleError(begin + i, sample, row, gain);
       }
-      triples_->Add(static_cast<int32_t>(csr_.first_sample + core * core_samples_ + sample),
-                    static_cast<int32_t>(shard * shard_rows_ + row), gain);
-      if (row != std::exchange(last_row, row)) ++distinct;
+      samples[i] = static_cast<int32_t>(first_sample + sample);
+      rows[i] = static_cast<int32_t>(first_row + row);
+      gains[i] = gain;
+      distinct += row != std::exchange(last_row, row);
     }
     if (distinct > csr_.limits.distinct_rows) {
       return InvalidArgumentError(
@@ -138,11 +177,9 @@ class CsrReader {
           StrCat("is ", csr_.limits.distinct_rows, ", SparseCore ", core, " requests ",
                  distinct, " rows of shard ", shard));
     }
-    at_ = AlignUp(end);
     return OkStatus();
   }
 
- private:
   // Reads the end of the next run, which is a run of `shard` or of padding.
   Status ReadPointer(int64_t shard, int64_t* end) {
     const int64_t number = next_++;
@@ -184,9 +221,12 @@ class CsrReader {
 
   const CsrView& csr_;
   const int64_t core_samples_, shard_rows_;
+  const int64_t first_;  // The number of triples that were there before.
   Triples* const triples_;
-  int64_t next_ = 0;  // Index of the next row pointer.
-  int64_t at_ = 0;    // Index of the next triple.
+  int64_t next_ = 0;                   // Index of the next row pointer.
+  int64_t at_ = 0;                     // Index of the next triple in the buffers.
+  std::vector<Run> runs_;              // Those that are not empty.
+  std::vector<int64_t> begins_ = {0};  // The first triple of each run, without padding.
 };
 
 }  // namespace
@@ -265,7 +305,8 @@ Status PackCsr(const CsrShape& shape, int64_t splits, bool drop,
   return OkStatus();
 }
 
-Status ReadCsr(const CsrView& csr, int64_t samples, int64_t table_rows, Triples* triples) {
+Status ReadCsr(const CsrView& csr, int64_t samples, int64_t table_rows, Triples* triples,
+               ExecutionContext& exec) {
   const int64_t shards = csr.shards();
   const int64_t stride = RowPointerStride(shards);
   const int64_t most = csr.row_pointers_size / stride / csr.sparse_cores;
@@ -275,17 +316,15 @@ Status ReadCsr(const CsrView& csr, int64_t samples, int64_t table_rows, Triples*
         StrCat("must be at least 1 and at most ", most, ", which fit into row_pointers with ",
                shards, " shards, is ", csr.minibatches));
   }
-  // Unused memory of the buffers' padding stays virtual.
-  triples->Reserve(triples->size() + csr.triples.size);
   CsrReader reader(csr, samples, table_rows, triples);
   for (int64_t core = 0; core < csr.sparse_cores; ++core) {
     for (int64_t batch = 0; batch < csr.minibatches; ++batch) {
       for (int64_t shard = 0; shard < stride; ++shard) {
-        OPWRIGHT_RETURN_IF_ERROR(reader.ReadRun(core, shard));
+        OPWRIGHT_RETURN_IF_ERROR(reader.FindRun(core, shard));
       }
     }
   }
-  return OkStatus();
+  return reader.ReadRuns(exec);
 }
 
 }  // namespace opwright::sparsecore

@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/execution_context.h"
 #include "base/status.h"
 #include "sparsecore/triples.h"
 
@@ -86,6 +87,7 @@ struct CsrView {
 // Adds triples in the order of the buffers. Their rows are rows of the whole table. `samples`
 // is the number of samples of the device. It must be a multiple of the number of SparseCores,
 // and `table_rows` a multiple of the number of shards.
-Status ReadCsr(const CsrView& csr, int64_t samples, int64_t table_rows, Triples* triples);
+Status ReadCsr(const CsrView& csr, int64_t samples, int64_t table_rows, Triples* triples,
+               ExecutionContext& exec);
 
 }  // namespace opwright::sparsecore

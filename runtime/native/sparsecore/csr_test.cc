@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/testing/pool.h"
 #include "base/testing/testing.h"
 #include "sparsecore/testing/triples.h"
 
@@ -65,6 +66,8 @@ struct Packed {
 constexpr int32_t kPad = kSparseCorePad;
 
 TEST(Csr, BuffersArePadded) {
+  Pool pool(2);
+  PoolContext exec(pool);
   Packed packed;
   EXPECT_OK(packed.Check());
   EXPECT_OK(packed.Pack(false));
@@ -83,7 +86,7 @@ TEST(Csr, BuffersArePadded) {
   EXPECT_EQ(packed.buffers.dropped, 0);
   // ReadCsr returns rows of the device's table. The rows of shard 1 follow the rows of shard 0.
   Triples read;
-  EXPECT_OK(ReadCsr(packed.View(), 4, 8, &read));
+  EXPECT_OK(ReadCsr(packed.View(), 4, 8, &read, exec));
   ExpectTriples(read, {0, 1, 1, 3}, {0, 0, 6, 5}, {1, 2, 3, 4});
 }
 
@@ -98,6 +101,8 @@ TEST(Csr, TriplesBeyondTheCapacityAreDropped) {
 
 // The mask assigns the divisions of each shard to minibatches.
 TEST(Csr, MaskDividesShardsIntoMinibatches) {
+  Pool pool(2);
+  PoolContext exec(pool);
   Packed packed;
   packed.splits = 1;
   packed.shape.max_minibatches = 3;
@@ -122,7 +127,7 @@ TEST(Csr, MaskDividesShardsIntoMinibatches) {
   EXPECT(Ints(packed.pointers.begin() + 8, packed.pointers.begin() + 10) == Ints({17, 24}));
   EXPECT(Ints(packed.pointers.begin() + 16, packed.pointers.begin() + 18) == Ints({24, 25}));
   Triples read;
-  EXPECT_OK(ReadCsr(packed.View(), 4, 8, &read));
+  EXPECT_OK(ReadCsr(packed.View(), 4, 8, &read, exec));
   ExpectTriples(read, {0, 1, 1, 3}, {0, 6, 0, 5}, {1, 3, 2, 4});
 }
 
@@ -149,6 +154,8 @@ TEST(Csr, InvalidSourcesAreRefused) {
 
 // The buffers have two SparseCores and two shards: one SparseCore of each of two devices.
 TEST(Csr, ShardsOfSeveralDevicesAreRead) {
+  Pool pool(2);
+  PoolContext exec(pool);
   Packed packed;
   EXPECT_OK(packed.Pack(false));
   CsrView csr = packed.View();
@@ -156,9 +163,9 @@ TEST(Csr, ShardsOfSeveralDevicesAreRead) {
   csr.devices = 2;
   csr.first_sample = 10;
   Triples read;
-  EXPECT_OK(ReadCsr(csr, 2, 8, &read));
+  EXPECT_OK(ReadCsr(csr, 2, 8, &read, exec));
   Triples all;
-  EXPECT_OK(ReadCsr(packed.View(), 4, 8, &all));
+  EXPECT_OK(ReadCsr(packed.View(), 4, 8, &all, exec));
   int64_t of_first = 0;
   while (of_first < all.size() && all.samples[of_first] < 2) ++of_first;
   EXPECT_EQ(read.size(), of_first);
@@ -168,13 +175,54 @@ TEST(Csr, ShardsOfSeveralDevicesAreRead) {
   }
 }
 
+// Each run has more triples than one task reads. The error is that of the first bad triple.
+TEST(Csr, LongRunsAreReadByThreads) {
+  Pool pool(3);
+  PoolContext exec(pool);
+  constexpr int32_t kRun = 40000, kRuns = 4;
+  Ints pointers(16), samples, rows;
+  Reals gains;
+  for (int32_t run = 0; run < kRuns; ++run) {
+    for (int32_t i = 0; i < kRun; ++i) {
+      samples.push_back(i % 3);
+      rows.push_back(i / 8);
+      gains.push_back(static_cast<float>(run));
+    }
+    // Runs end at multiples of 8, so they have no padding.
+    pointers[run / 2 * 8 + run % 2] = (run + 1) * kRun;
+    std::fill(pointers.begin() + run / 2 * 8 + run % 2 + 1, pointers.end(), (run + 1) * kRun);
+  }
+  const auto view = [&] {
+    return CsrView{pointers.data(),
+                   16,
+                   {samples.data(), rows.data(), gains.data(), kRuns * kRun},
+                   1,
+                   2,
+                   CsrLimits{kRun, kRun / 8}};
+  };
+  Triples read = Triples{{9}, {9}, {9}};
+  EXPECT_OK(ReadCsr(view(), 6, 2 * kRun, &read, exec));
+  EXPECT_EQ(read.size(), 1 + kRuns * kRun);
+  EXPECT(read.samples[0] == 9 && read.rows[0] == 9 && read.gains[0] == 9);
+  for (int32_t i = 0; i < kRuns * kRun; ++i) {
+    const int32_t run = i / kRun, at = i % kRun;
+    EXPECT_EQ(read.samples[1 + i], run / 2 * 3 + at % 3);
+    EXPECT_EQ(read.rows[1 + i], run % 2 * kRun + at / 8);
+    EXPECT_EQ(read.gains[1 + i], static_cast<float>(run));
+  }
+  samples[kRuns * kRun - 1] = samples[kRun + 7] = 3;
+  EXPECT_ERROR(ReadCsr(view(), 6, 2 * kRun, &read, exec), kInvalid, "at position 40007 is 3");
+}
+
 TEST(Csr, InvalidBuffersAreRefused) {
-  const auto refuse = [](const char* words, const auto& damage) {
+  Pool pool(2);
+  PoolContext exec(pool);
+  const auto refuse = [&](const char* words, const auto& damage) {
     Packed packed;
     EXPECT_OK(packed.Pack(false));
     damage(&packed);
     Triples read;
-    EXPECT_ERROR(ReadCsr(packed.View(), 4, 8, &read), kInvalid, words);
+    EXPECT_ERROR(ReadCsr(packed.View(), 4, 8, &read, exec), kInvalid, words);
   };
   refuse("must be at least 1 and at most 1, ", [](Packed* p) { p->buffers.minibatches = 2; });
   refuse("is 0", [](Packed* p) { p->buffers.minibatches = 0; });

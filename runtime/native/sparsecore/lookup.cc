@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "base/text.h"
@@ -24,19 +25,42 @@ struct SampleTriples {
   std::vector<float> gains;
 };
 
-SampleTriples SortBySample(const Triples& triples, int64_t samples) {
+// Sorts by sample. The triples of a sample keep their order. Every thread moves the triples of
+// one part to their places.
+SampleTriples SortBySample(const Triples& triples, int64_t samples, ExecutionContext& exec) {
+  const int64_t size = triples.size();
+  // Few triples a sample are not worth the memory of many parts.
+  const int64_t parts = std::min(PartsOf(size, exec), 1 + size / std::max<int64_t>(1, samples));
+  const auto for_parts = [&](const auto& task) {
+    exec.For(parts,
+             [&](int64_t part) { task(part, part * size / parts, (part + 1) * size / parts); });
+  };
+  // For each part and sample, the number of triples, and then the place of the next one.
+  std::vector<int64_t> places(static_cast<size_t>(parts * samples));
+  for_parts([&](int64_t part, int64_t first, int64_t end) {
+    int64_t* const counts = places.data() + part * samples;
+    for (int64_t i = first; i < end; ++i) ++counts[triples.samples[i]];
+  });
   SampleTriples sorted;
-  sorted.offsets.assign(samples + 1, 0);
-  for (const int32_t sample : triples.samples) ++sorted.offsets[sample + 1];
-  for (int64_t i = 0; i < samples; ++i) sorted.offsets[i + 1] += sorted.offsets[i];
-  sorted.rows.resize(triples.size());
-  sorted.gains.resize(triples.size());
-  std::vector<int64_t> next(sorted.offsets.begin(), sorted.offsets.end() - 1);
-  for (int64_t i = 0; i < triples.size(); ++i) {
-    const int64_t at = next[triples.samples[i]]++;
-    sorted.rows[at] = triples.rows[i];
-    sorted.gains[at] = triples.gains[i];
+  sorted.offsets.resize(samples + 1);
+  int64_t begin = 0;
+  for (int64_t sample = 0; sample < samples; ++sample) {
+    sorted.offsets[sample] = begin;
+    for (int64_t part = 0; part < parts; ++part) {
+      begin += std::exchange(places[part * samples + sample], begin);
+    }
   }
+  sorted.offsets[samples] = begin;
+  sorted.rows.resize(size);
+  sorted.gains.resize(size);
+  for_parts([&](int64_t part, int64_t first, int64_t end) {
+    int64_t* const next = places.data() + part * samples;
+    for (int64_t i = first; i < end; ++i) {
+      const int64_t at = next[triples.samples[i]]++;
+      sorted.rows[at] = triples.rows[i];
+      sorted.gains[at] = triples.gains[i];
+    }
+  });
   return sorted;
 }
 
@@ -61,7 +85,7 @@ void SumRows(const Triples& triples, const RowArrays<const float>& table,
              ExecutionContext& exec) {
   const int64_t width = table.width();
   if (width == 0) return;
-  SampleTriples sorted = SortBySample(triples, samples);
+  SampleTriples sorted = SortBySample(triples, samples, exec);
   LookupCall call{};
   call.table = table.first();
   call.stride = call.dimension = call.out_stride = width;
@@ -95,7 +119,7 @@ Status SumRows(const Triples& triples, const int32_t* table, int64_t width, int6
                  embedding::Number(gain)));
     }
   }
-  const SampleTriples sorted = SortBySample(triples, samples);
+  const SampleTriples sorted = SortBySample(triples, samples, exec);
   ParallelForGroups(sorted.offsets, width, exec, [&](int64_t first, int64_t last) {
     std::fill(activations + first * width, activations + last * width, 0);
     for (int64_t sample = first; sample < last; ++sample) {

@@ -55,5 +55,28 @@ TEST(Lookup, SumsOfIntegersWrapAround) {
   }
 }
 
+// The triples are as many as several threads sort by sample.
+TEST(Lookup, ManyTriplesAreSummedInTheirOrder) {
+  Pool pool(3);
+  PoolContext exec(pool);
+  Random random{testing::Seed()};
+  constexpr int64_t kSamples = 500, kRows = 1000, kWidth = 5;
+  Reals table(kRows * kWidth);
+  for (float& x : table) x = static_cast<float>(random.Uniform());
+  Triples triples;
+  Reals expected(kSamples * kWidth);
+  for (int i = 0; i < 40000; ++i) {
+    const int64_t sample = random.Below(kSamples - 1), row = random.Below(kRows);
+    triples.Add(static_cast<int32_t>(sample), static_cast<int32_t>(row), 0.5f);
+    // Products with a power of two are exact, so that only the order of the sums counts.
+    for (int64_t k = 0; k < kWidth; ++k) {
+      expected[sample * kWidth + k] += 0.5f * table[row * kWidth + k];
+    }
+  }
+  Reals sums(kSamples * kWidth, -1);
+  SumRows(triples, table.data(), kWidth, {}, kSamples, sums.data(), exec);
+  EXPECT(sums == expected);
+}
+
 }  // namespace
 }  // namespace opwright::sparsecore

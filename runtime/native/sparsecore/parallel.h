@@ -1,4 +1,4 @@
-// Loops over groups of rows on several threads.
+// Loops over triples and groups of rows on several threads.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +8,12 @@
 #include "base/execution_context.h"
 
 namespace opwright::sparsecore {
+
+// Returns into how many parts threads divide triples. Each thread gets one part.
+inline int64_t PartsOf(int64_t triples, const ExecutionContext& exec) {
+  constexpr int64_t kLeast = 8 << 10;  // A part has at least about this many triples.
+  return std::clamp<int64_t>(triples / kLeast, 1, exec.Threads());
+}
 
 // Calls task(first, last) in parallel for ranges of groups. Group i has the rows begins[i] to
 // begins[i + 1] - 1. All ranges have about as many rows. A row has `width` elements.

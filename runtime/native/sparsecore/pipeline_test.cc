@@ -87,12 +87,13 @@ struct Sorted {
   std::vector<float> gains;
 };
 
-Sorted Sort(const Case& c, const Triples& triples, int64_t begin, int64_t end) {
+Sorted Sort(const Case& c, const Triples& triples, int64_t begin, int64_t end,
+            ExecutionContext& exec) {
   const TriplesView all = triples.view();
   ShardedTriples merged;
   EXPECT_OK(
       MergeFeatures({{all.samples + begin, all.rows + begin, all.gains + begin, end - begin}},
-                    {0}, c.cores, c.rows, &merged));
+                    {0}, c.cores, c.rows, &merged, exec));
   Sorted sorted;
   const int64_t count = merged.triples.size();
   sorted.samples.resize(count);
@@ -229,7 +230,7 @@ void Break(Case c, const CsrShape& shape, std::vector<Sorted> sorted, Csr csr, R
       csr.gains.resize(size);
       if (random.Below(4) == 0) csr.minibatches = Wild(random);
       Triples triples;
-      if (!ReadCsr(csr.View(c.cores), c.samples, c.rows, &triples).ok()) return;
+      if (!ReadCsr(csr.View(c.cores), c.samples, c.rows, &triples, exec).ok()) return;
       std::vector<float> activations(c.samples * c.width);
       SumRows(triples, c.table.data(), c.width, Quantization{true, -1, 1, 5}, c.samples,
               activations.data(), exec);
@@ -249,7 +250,7 @@ void Run(Random& random, Pool& pool) {
   EXPECT_OK(StackTriples(stacking, &triples, &begins));
   std::vector<Sorted> sorted(c.cores);
   for (int64_t core = 0; core < c.cores; ++core) {
-    sorted[core] = Sort(c, triples, begins[core], begins[core + 1]);
+    sorted[core] = Sort(c, triples, begins[core], begins[core + 1], exec);
   }
   // Each run may need up to 7 elements of padding.
   const int64_t most = triples.size() + 8 * c.cores * c.cores;
@@ -262,7 +263,7 @@ void Run(Random& random, Pool& pool) {
   EXPECT_EQ(buffers.dropped, 0);
   csr.minibatches = buffers.minibatches;
   Triples read;
-  EXPECT_OK(ReadCsr(csr.View(c.cores), c.samples, c.rows, &read));
+  EXPECT_OK(ReadCsr(csr.View(c.cores), c.samples, c.rows, &read, exec));
   Compare(c, read, exec);
   for (int i = 0; i < 20; ++i) Break(c, shape, sorted, csr, random, exec);
 }

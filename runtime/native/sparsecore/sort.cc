@@ -23,7 +23,12 @@ class TableTriples {
 
   // Appends the triples of feature number `index`.
   Status Append(const TriplesView& feature, size_t index) {
-    for (int64_t i = 0; i < feature.size; ++i) {
+    const size_t begin = items_.size(), size = static_cast<size_t>(feature.size);
+    items_.resize(begin + size);
+    samples_.resize(begin + size);
+    uint64_t* const items = items_.data() + begin;
+    int32_t* const samples = samples_.data() + begin;
+    for (size_t i = 0; i < size; ++i) {
       // Each number is read only once, because another thread may change the input.
       const int32_t sample = feature.samples[i], row = feature.rows[i];
       if (sample < 0) {
@@ -37,31 +42,41 @@ class TableTriples {
             StrCat("rows must be at least 0 and below table_vocab_size, which is ", vocabulary_,
                    "; the one at position ", i, " is ", row));
       }
-      items_.push_back(KeyAndPosition(row, static_cast<int64_t>(items_.size())));
-      samples_.push_back(sample);
+      items[i] = KeyAndPosition(row, static_cast<int64_t>(begin + i));
+      samples[i] = sample;
     }
     gains_.insert(gains_.end(), feature.gains, feature.gains + feature.size);
     return OkStatus();
   }
 
-  void SortInto(int64_t shards, ShardedTriples* merged) {
-    SortByKey(&items_);
+  // Appends the sorted triples to those of other tables.
+  void SortInto(int64_t shards, ShardedTriples* merged, ExecutionContext& exec) {
+    SortByKey(&items_, exec);
     Triples& triples = merged->triples;
+    int64_t size = triples.size();
+    triples.Resize(size + static_cast<int64_t>(items_.size()));
+    int32_t* const samples = triples.samples.data();
+    int32_t* const rows = triples.rows.data();
+    float* const gains = triples.gains.data();
     int32_t last_row = -1, last_sample = -1;
     for (const uint64_t item : items_) {
       const int32_t row = static_cast<int32_t>(item >> 32);
       const uint32_t position = static_cast<uint32_t>(item);
       const int32_t sample = samples_[position];
       if (row == last_row && sample == last_sample) {
-        triples.gains.back() += gains_[position];
+        gains[size - 1] += gains_[position];
         continue;
       }
-      triples.Add(sample, row, gains_[position]);
+      samples[size] = sample;
+      rows[size] = row;
+      gains[size] = gains_[position];
+      ++size;
       ++merged->ids[row & (shards - 1)];
-      if (row != last_row) ++merged->distinct_rows[row & (shards - 1)];
+      merged->distinct_rows[row & (shards - 1)] += row != last_row;
       last_row = row;
       last_sample = sample;
     }
+    triples.Resize(size);
   }
 
  private:
@@ -75,7 +90,7 @@ class TableTriples {
 
 Status MergeFeatures(const std::vector<TriplesView>& features,
                      const std::vector<int32_t>& col_offsets, int64_t shards,
-                     int64_t vocabulary, ShardedTriples* merged) {
+                     int64_t vocabulary, ShardedTriples* merged, ExecutionContext& exec) {
   std::map<int32_t, std::vector<size_t>> tables;
   Checked sum = 0;
   for (size_t i = 0; i < features.size(); ++i) {
@@ -96,7 +111,7 @@ Status MergeFeatures(const std::vector<TriplesView>& features,
     for (const size_t member : members) {
       OPWRIGHT_RETURN_IF_ERROR(table.Append(features[member], member));
     }
-    table.SortInto(shards, merged);
+    table.SortInto(shards, merged, exec);
   }
   return OkStatus();
 }

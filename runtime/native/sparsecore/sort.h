@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/execution_context.h"
 #include "base/status.h"
 #include "sparsecore/triples.h"
 
@@ -22,7 +23,7 @@ struct ShardedTriples {
 // sum of their gains.
 Status MergeFeatures(const std::vector<TriplesView>& features,
                      const std::vector<int32_t>& col_offsets, int64_t shards,
-                     int64_t vocabulary, ShardedTriples* merged);
+                     int64_t vocabulary, ShardedTriples* merged, ExecutionContext& exec);
 
 // Writes the triples shard by shard to the arrays `out_samples`, `out_rows` and `out_gains`,
 // which must have space for all triples. Sets id_counts[s] to the index of the first triple of

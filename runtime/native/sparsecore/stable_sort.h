@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/execution_context.h"
+
 namespace opwright::sparsecore {
 
 // Returns a value with the key in the upper half and the position in the lower half.
@@ -12,7 +14,7 @@ inline uint64_t KeyAndPosition(int32_t key, int64_t position) {
 }
 
 // Sorts by key. Items with equal keys keep their order.
-void SortByKey(std::vector<uint64_t>* items);
+void SortByKey(std::vector<uint64_t>* items, ExecutionContext& exec);
 
 // The positions of keys in ascending order of keys, in groups of equal keys.
 struct Groups {
@@ -21,6 +23,6 @@ struct Groups {
 
   int64_t size() const { return static_cast<int64_t>(begins.size()) - 1; }
 };
-Groups GroupByKey(const std::vector<int32_t>& keys);
+Groups GroupByKey(const std::vector<int32_t>& keys, ExecutionContext& exec);
 
 }  // namespace opwright::sparsecore

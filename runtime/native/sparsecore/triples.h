@@ -38,6 +38,12 @@ struct Triples {
     rows.reserve(size);
     gains.reserve(size);
   }
+  void Resize(int64_t count) {
+    const auto size = static_cast<size_t>(count);
+    samples.resize(size);
+    rows.resize(size);
+    gains.resize(size);
+  }
   void Add(int32_t sample, int32_t row, float gain) {
     samples.push_back(sample);
     rows.push_back(row);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -23,10 +24,20 @@ using embedding::UpdateCall;
 namespace {
 
 constexpr int64_t kAhead = 8;  // How many rows ahead are prefetched.
+// How many rows are updated at a time in place. Each time, the kernels first wait for memory.
+constexpr int64_t kRowsInPlace = 2048;
 
 void PrefetchRow(const float* row, int64_t width) {
   constexpr int64_t kLine = 64 / sizeof(float);
   for (int64_t i = 0; i < width; i += kLine) __builtin_prefetch(row + i);
+}
+
+std::vector<int64_t> RowsOf(const Triples& triples, const Groups& groups) {
+  std::vector<int64_t> rows(groups.size());
+  for (int64_t i = 0; i < groups.size(); ++i) {
+    rows[i] = triples.rows[groups.order[groups.begins[i]]];
+  }
+  return rows;
 }
 
 }  // namespace
@@ -42,30 +53,29 @@ class RowUpdater {
         parts_(step.parts()),
         in_place_(parts_ <= 2 && step.tables_[0].one()),
         kernels_(embedding::SelectRowKernels()),
-        max_rows_(std::max<int64_t>(1, (64 << 10) / (4 * stride()))),
+        max_rows_(std::max<int64_t>(1, in_place_ ? kRowsInPlace : (64 << 10) / (4 * stride()))),
         buffer_(in_place_ ? 0 : max_rows_ * stride()),
         sum_(width_),
-        rows_(max_rows_),
+        rows_(in_place_ ? 0 : max_rows_),
         offsets_(max_rows_ + 1) {
-    for (int64_t i = 0; i < max_rows_; ++i) rows_[i] = i;
+    std::iota(rows_.begin(), rows_.end(), 0);
   }
 
   // Updates the rows of the groups `first` to `last` - 1, some rows at a time. Before an
   // update, sets `refused` if a value in these rows is outside its range. Once `refused` is
-  // set, updates no further rows.
+  // set, updates no further rows. Without `refused`, the rows are known to be in range.
   void Run(int64_t first, int64_t last, std::atomic<bool>* refused) {
     for (int64_t group = first; group < last; group += max_rows_) {
       const int64_t count = std::min(max_rows_, last - group);
-      if (in_place_) {
-        for (int64_t i = 0; i < count; ++i) rows_[i] = step_.row(group + i);
-        if (!step_.AreInRange(group, group + count)) *refused = true;
-      } else {
+      if (!in_place_) {
         ForEachPart(group, count,
                     [this](const float* row, float* copy) { std::copy_n(row, width_, copy); });
-        if (!AreInRange(count)) *refused = true;
       }
-      // The rows are checked here because they are in the cache now.
-      if (*refused) return;
+      if (refused) {
+        // The rows are checked here because they are in the cache now.
+        if (!AreInRange(group, count)) *refused = true;
+        if (*refused) return;
+      }
       Update(group, count);
       if (in_place_) continue;
       ForEachPart(group, count,
@@ -80,8 +90,8 @@ class RowUpdater {
   template <class Visit>
   void ForEachPart(int64_t group, int64_t count, const Visit& visit) {
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t row = step_.row(group + i);
-      const int64_t next = step_.row(group + std::min(i + kAhead, count - 1));
+      const int64_t row = step_.rows_[group + i];
+      const int64_t next = step_.rows_[group + std::min(i + kAhead, count - 1)];
       for (int64_t part = 0; part < parts_; ++part) {
         PrefetchRow(step_.tables_[part].row(next), width_);
         visit(step_.tables_[part].row(row), buffer_.data() + i * stride() + part * width_);
@@ -89,7 +99,8 @@ class RowUpdater {
     }
   }
 
-  bool AreInRange(int64_t count) const {
+  bool AreInRange(int64_t group, int64_t count) const {
+    if (in_place_) return step_.AreInRange(group, group + count);
     bool good = true;
     for (int64_t part = 0; part < parts_; ++part) {
       good &= kernels_.within(step_.range(part), count, stride(), width_,
@@ -111,14 +122,15 @@ class RowUpdater {
       offsets_[i + 1] = static_cast<int32_t>(contributions_.size());
     }
     UpdateCall call{};
+    call.rows = rows_.data();
     if (in_place_) {
+      call.rows = step_.rows_.data() + group;
       float* const slot = parts_ == 2 ? step_.tables_[1].first() : nullptr;
       call.table = {step_.tables_[0].first(), width_, slot, width_, width_};
     } else {
       call.table = {buffer_.data(), stride(), buffer_.data() + width_, stride(), width_};
     }
     call.count = count;
-    call.rows = rows_.data();
     call.offsets = offsets_.data();
     call.contributions = contributions_.data();
     call.accumulate = true;
@@ -135,24 +147,21 @@ class RowUpdater {
   const int64_t max_rows_;
   std::vector<float> buffer_;  // [max_rows, parts, width]
   std::vector<double> sum_;
-  std::vector<int64_t> rows_;  // Row numbers in the buffer, 0, 1, ..., or in the table.
+  std::vector<int64_t> rows_;  // Row numbers in the buffer, 0, 1, ...
   std::vector<int32_t> offsets_;
   std::vector<Contribution> contributions_;
 };
 
 TableStep::TableStep(const Triples& triples, RowArrays<const float> gradients,
                      Optimizer optimizer, const Hyper& hyper,
-                     std::vector<RowArrays<float>> tables)
+                     std::vector<RowArrays<float>> tables, ExecutionContext& exec)
     : triples_(triples),
-      groups_(GroupByKey(triples.rows)),
+      groups_(GroupByKey(triples.rows, exec)),
+      rows_(RowsOf(triples, groups_)),
       gradients_(std::move(gradients)),
       optimizer_(optimizer),
       hyper_(hyper),
       tables_(std::move(tables)) {}
-
-int64_t TableStep::row(int64_t group) const {
-  return triples_.rows[groups_.order[groups_.begins[group]]];
-}
 
 Range TableStep::range(int64_t part) const {
   return embedding::TraitsOf(optimizer_).range(part - 1);
@@ -162,10 +171,10 @@ bool TableStep::AreInRange(int64_t first, int64_t last) const {
   const RowKernels& kernels = embedding::SelectRowKernels();
   bool good = true;
   for (int64_t group = first; group < last; ++group) {
-    const int64_t next = row(std::min(group + kAhead, last - 1)), number = row(group);
+    const int64_t next = rows_[std::min(group + kAhead, last - 1)];
     for (int64_t part = 0; part < parts(); ++part) {
       PrefetchRow(tables_[part].row(next), width());
-      good &= kernels.within(range(part), 1, width(), width(), tables_[part].row(number));
+      good &= kernels.within(range(part), 1, width(), width(), tables_[part].row(rows_[group]));
     }
   }
   return good;
@@ -191,10 +200,17 @@ std::optional<RowError> TableStep::Apply(ExecutionContext& exec) const {
   return FirstError();
 }
 
+void TableStep::ApplyChecked(ExecutionContext& exec) const {
+  if (width() == 0) return;
+  ParallelForGroups(groups_.begins, width(), exec, [&](int64_t first, int64_t last) {
+    RowUpdater(*this).Run(first, last, nullptr);
+  });
+}
+
 // The tables still contain the value, because rows with such a value are not updated.
 RowError TableStep::FirstError() const {
   for (int64_t group = 0; group < groups_.size(); ++group) {
-    const int64_t number = row(group);
+    const int64_t number = rows_[group];
     for (int64_t part = 0; part < parts(); ++part) {
       const float* const values = tables_[part].row(number);
       for (int64_t k = 0; k < width(); ++k) {
@@ -213,12 +229,12 @@ std::optional<RowError> UpdateRows(const Triples& triples, const float* gradient
   for (int part = 0; part <= embedding::TraitsOf(optimizer).slot_count(); ++part) {
     arrays.push_back({{tables[part]}, 0, width});
   }
-  return TableStep(triples, {{gradients}, 0, width}, optimizer, hyper, std::move(arrays))
+  return TableStep(triples, {{gradients}, 0, width}, optimizer, hyper, std::move(arrays), exec)
       .Apply(exec);
 }
 
 Status RowsToTriples(const int32_t* indices, int64_t count, int64_t table_rows,
-                     Triples* triples) {
+                     Triples* triples, ExecutionContext& exec) {
   if (count > kMaxInt32) {
     return InvalidArgumentError("indices",
                                 StrCat("there are ", count, ", too many for int32 positions"));
@@ -231,7 +247,7 @@ Status RowsToTriples(const int32_t* indices, int64_t count, int64_t table_rows,
                             " rows; the one at position ", i, " is ", rows[i]));
     }
   }
-  const Groups groups = GroupByKey(rows);
+  const Groups groups = GroupByKey(rows, exec);
   triples->Reserve(groups.size());
   for (int64_t group = 0; group < groups.size(); ++group) {
     const int32_t last = groups.order[groups.begins[group + 1] - 1];

@@ -29,27 +29,28 @@ class TableStep {
  public:
   TableStep(const Triples& triples, RowArrays<const float> gradients,
             embedding::Optimizer optimizer, const embedding::Hyper& hyper,
-            std::vector<RowArrays<float>> tables);
+            std::vector<RowArrays<float>> tables, ExecutionContext& exec);
 
   // Returns the first value in the rows of the triples that is outside its range.
   [[nodiscard]] std::optional<RowError> FindError(ExecutionContext& exec) const;
   // Updates the rows. If it returns an error, an unspecified part of the other rows is updated.
-  // It returns none after FindError returned none.
   [[nodiscard]] std::optional<RowError> Apply(ExecutionContext& exec) const;
+  // Updates the rows. FindError must have returned none, and the rows must be the same still.
+  void ApplyChecked(ExecutionContext& exec) const;
 
  private:
   friend class RowUpdater;
 
   int64_t width() const { return tables_[0].width(); }
   int64_t parts() const { return static_cast<int64_t>(tables_.size()); }
-  int64_t row(int64_t group) const;
   embedding::Range range(int64_t part) const;
   // Whether all values in the rows of these groups are in their ranges.
   bool AreInRange(int64_t first, int64_t last) const;
   RowError FirstError() const;
 
   const Triples& triples_;
-  const Groups groups_;  // A group is the triples of one row.
+  const Groups groups_;              // A group is the triples of one row.
+  const std::vector<int64_t> rows_;  // The row of each group.
   const RowArrays<const float> gradients_;
   const embedding::Optimizer optimizer_;
   const embedding::Hyper hyper_;
@@ -67,6 +68,6 @@ class TableStep {
 // Returns triples that give row indices[i] the gradient i. If indices are equal, only the last
 // one counts.
 Status RowsToTriples(const int32_t* indices, int64_t count, int64_t table_rows,
-                     Triples* triples);
+                     Triples* triples, ExecutionContext& exec);
 
 }  // namespace opwright::sparsecore

@@ -119,9 +119,9 @@ TEST(Update, RowsInSeveralArraysAreUpdatedLikeThoseInOne) {
                           Reals(gradients.begin() + 15, gradients.end())};
   const Hyper hyper = embedding::SomeHyper(Optimizer::kAdam);
   const TableStep step(triples, {{halves[0].data(), halves[1].data()}, kSamples / 2, kWidth},
-                       Optimizer::kAdam, hyper, arrays);
+                       Optimizer::kAdam, hyper, arrays, exec);
   EXPECT(!step.FindError(exec));
-  EXPECT(!step.Apply(exec));
+  step.ApplyChecked(exec);
   float* const tables[] = {whole[0].data(), whole[1].data(), whole[2].data()};
   EXPECT(!UpdateRows(triples, gradients.data(), kWidth, Optimizer::kAdam, hyper, tables, exec));
   for (size_t p = 0; p < 3; ++p) {
@@ -140,7 +140,7 @@ TEST(Update, ErrorsAreFoundBeforeRowsChange) {
   Triples triples;
   for (int32_t row = 0; row < kRows; ++row) triples.Add(0, row, 1);
   const TableStep step(triples, {{gradients.data()}, 1, kWidth}, Optimizer::kSgd, Hyper{},
-                       {{{table.data()}, kRows, kWidth}});
+                       {{{table.data()}, kRows, kWidth}}, exec);
   const auto wrong = step.FindError(exec);
   EXPECT(wrong.has_value());
   EXPECT(wrong->table == 0 && wrong->row == 299 && wrong->column == 3);
@@ -148,13 +148,15 @@ TEST(Update, ErrorsAreFoundBeforeRowsChange) {
 }
 
 TEST(Update, LastOfEqualIndicesCounts) {
+  Pool pool(2);
+  PoolContext exec(pool);
   const Ints indices = {4, 2, 4, 0, 2};
   Triples triples;
-  EXPECT_OK(RowsToTriples(indices.data(), 5, 5, &triples));
+  EXPECT_OK(RowsToTriples(indices.data(), 5, 5, &triples, exec));
   ExpectTriples(triples, {3, 4, 2}, {0, 2, 4}, {1, 1, 1});
   for (const int32_t bad : {-1, 5}) {
     const Ints broken = {0, bad};
-    EXPECT_ERROR(RowsToTriples(broken.data(), 2, 5, &triples), kInvalid,
+    EXPECT_ERROR(RowsToTriples(broken.data(), 2, 5, &triples, exec), kInvalid,
                  "the one at position 1 is " + std::to_string(bad));
   }
 }

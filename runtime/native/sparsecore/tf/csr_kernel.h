@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/text.h"
+#include "base/tf/device_context.h"
 #include "base/tf/status.h"
 #include "sparsecore/csr.h"
 #include "sparsecore/tf/kernel.h"
@@ -56,15 +57,17 @@ class CsrKernel : public Kernel {
     TF_RETURN_IF_ERROR(context->input(kMinibatches, &minibatches));
     CsrView csr{};
     csr.limits = limits_;
+    DeviceContext exec(context);
     return Read({context->input(0), context->input(1), context->input(2), context->input(3),
                  *minibatches, ""},
-                samples_from, samples, table_rows, csr, triples);
+                samples_from, samples, table_rows, csr, triples, exec);
   }
 
   // Adds the triples of buffers. `csr` has the limits, the number of devices and the first
   // sample. The samples over all devices must fit in int32.
   absl::Status Read(const CsrTensors& tensors, const std::string& samples_from, int64_t samples,
-                    int64_t table_rows, CsrView csr, Triples* triples) const {
+                    int64_t table_rows, CsrView csr, Triples* triples,
+                    ExecutionContext& exec) const {
     if (samples < 0 || samples % cores_ != 0 || samples > kMaxInt32) {
       return Invalid(samples_from, StrCat("the number of samples must be a multiple of ",
                                           Cores(), ", is ", samples));
@@ -88,7 +91,7 @@ class CsrKernel : public Kernel {
                    tensors.samples.dim_size(0)};
     csr.minibatches = tensors.minibatches.flat<int32_t>()(0);
     csr.sparse_cores = cores_;
-    return ToAbsl(ReadCsr(csr, samples, table_rows, triples));
+    return ToAbsl(ReadCsr(csr, samples, table_rows, triples, exec));
   }
 
   int64_t cores() const { return cores_; }

@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "base/tf/device_context.h"
 #include "base/tf/register.h"
 #include "base/tf/status.h"
 #include "sparsecore/sort.h"
@@ -74,7 +75,8 @@ class StackedFeaturesKernel : public Kernel {
     std::vector<TriplesView> features;
     TF_RETURN_IF_ERROR(ReadTripleLists(
         samples, rows, gains, {"row_ids_list", "col_ids_list", "gains_list"}, &features));
-    return ToAbsl(MergeFeatures(features, col_offsets_, shards_, vocabulary_, merged));
+    DeviceContext exec(context);
+    return ToAbsl(MergeFeatures(features, col_offsets_, shards_, vocabulary_, merged, exec));
   }
 
   int64_t samples() const { return samples_; }

@@ -256,8 +256,9 @@ class RowsOp : public Kernel {
                                         gradient->shape().DebugString()));
     }
     Triples triples;
+    DeviceContext exec(context);
     TF_RETURN_IF_ERROR(
-        ToAbsl(RowsToTriples(Ints(*indices), count, table->dim_size(0), &triples)));
+        ToAbsl(RowsToTriples(Ints(*indices), count, table->dim_size(0), &triples, exec)));
     return update_.Apply(context, triples, "gradient");
   }
 

@@ -75,17 +75,17 @@ class VariableLookupOp : public CsrKernel {
     CsrView csr{};
     csr.limits = limits();
     csr.devices = devices;
+    DeviceContext exec(context);
     Triples triples;
     TF_RETURN_IF_ERROR(Read({context->input(0), context->input(1), context->input(2),
                              context->input(3), context->input(4), ""},
-                            "input_size", samples_, rows * devices, csr, &triples));
+                            "input_size", samples_, rows * devices, csr, &triples, exec));
     tensorflow::TensorShape shape;
     TF_RETURN_IF_ERROR(tensorflow::TensorShape::BuildTensorShape({samples_, width}, &shape));
     tensorflow::Tensor* activations;
     TF_RETURN_IF_ERROR(context->allocate_output(0, shape, &activations));
     std::vector<const float*> arrays;
     for (int64_t i = 0; i < devices; ++i) arrays.push_back(tables.data(i));
-    DeviceContext exec(context);
     SumRows(triples, {std::move(arrays), rows, width}, quantization_, samples_,
             Floats(activations), exec);
     return absl::OkStatus();

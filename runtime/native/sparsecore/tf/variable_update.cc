@@ -71,15 +71,14 @@ class VariableUpdateOp : public CsrKernel {
     std::vector<Prepared> prepared(tables_.size());
     std::vector<absl::Status> statuses(tables_.size());
     exec.For(tables(), [&](int64_t i) {
-      At(statuses, i) = Prepare(inputs, variables, i, &At(prepared, i));
+      At(statuses, i) = Prepare(inputs, variables, i, &At(prepared, i), exec);
     });
     for (const absl::Status& status : statuses) TF_RETURN_IF_ERROR(status);
     for (int64_t i = 0; i < tables(); ++i) {
       if (const auto wrong = At(prepared, i).step->FindError(exec)) return Refused(i, *wrong);
     }
-    for (int64_t i = 0; i < tables(); ++i) {
-      if (const auto wrong = At(prepared, i).step->Apply(exec)) return Refused(i, *wrong);
-    }
+    // The variables are locked, so the rows are still the same.
+    for (const Prepared& one : prepared) one.step->ApplyChecked(exec);
     return absl::OkStatus();
   }
 
@@ -198,7 +197,7 @@ class VariableUpdateOp : public CsrKernel {
 
   // Reads the batches of a table, and groups them by row.
   absl::Status Prepare(const Inputs& inputs, const Variables& variables, int64_t number,
-                       Prepared* prepared) const {
+                       Prepared* prepared, ExecutionContext& exec) const {
     const Table& table = At(tables_, number);
     const int64_t parts = 1 + table.traits().slot_count();
     TF_RETURN_IF_ERROR(
@@ -228,7 +227,7 @@ class VariableUpdateOp : public CsrKernel {
       csr.first_sample = (i - first) * samples;
       absl::Status status = Read({inputs.row_pointers[i], inputs.samples[i], inputs.rows[i],
                                   inputs.gains[i], inputs.minibatches[i], StrCat("[", i, "]")},
-                                 name, samples, rows * devices_, csr, &prepared->triples);
+                                 name, samples, rows * devices_, csr, &prepared->triples, exec);
       if (!status.ok()) return InTable(table, status);
     }
     embedding::Hyper hyper = table.hyper;
@@ -243,7 +242,7 @@ class VariableUpdateOp : public CsrKernel {
     }
     prepared->step.emplace(prepared->triples,
                            RowArrays<const float>(std::move(gradients), samples, width),
-                           table.optimizer, hyper, std::move(arrays));
+                           table.optimizer, hyper, std::move(arrays), exec);
     return absl::OkStatus();
   }
 
