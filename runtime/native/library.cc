@@ -14,6 +14,7 @@
 #include "embedding/tf/system.h"
 #include "rnn/weight_cache.h"
 #include "sparsecore/limits.h"
+#include "sparsecore/tf/known_values.h"
 
 #define OPWRIGHT_EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -100,6 +101,10 @@ OPWRIGHT_EXPORT void opwright_sparse_core_dropped_ids(const char* stack, int64_t
 }
 OPWRIGHT_EXPORT void opwright_sparse_core_forget_dropped_ids() {
   opwright::sparsecore::ForgetDroppedIds();
+}
+
+OPWRIGHT_EXPORT void opwright_sparse_core_forget_values() {
+  opwright::sparsecore::ForgetKnown();
 }
 
 OPWRIGHT_EXPORT void opwright_set_weight_cache_limit(int64_t bytes) {

@@ -38,6 +38,7 @@ __all__ = [
     "embedding_configuration",
     "embedding_optimizers",
     "forget_sparse_core_dropped_ids",
+    "forget_sparse_core_values",
     "isa",
     "library",
     "library_path",
@@ -189,6 +190,7 @@ def library() -> ctypes.CDLL:
     ]
     functions.opwright_sparse_core_dropped_ids.restype = None
     functions.opwright_sparse_core_forget_dropped_ids.restype = None
+    functions.opwright_sparse_core_forget_values.restype = None
     functions.opwright_embedding_lookup.argtypes = [
         *[ctypes.c_void_p] * 3,
         ctypes.c_char_p,
@@ -218,6 +220,11 @@ def sparse_core_dropped_ids(stack: str) -> list[int]:
 def forget_sparse_core_dropped_ids() -> None:
     """Sets the counts of dropped ids of all stacks to 0."""
     library().opwright_sparse_core_forget_dropped_ids()
+
+
+def forget_sparse_core_values() -> None:
+    """Drops what updates know of tables, and memory of tables that are gone."""
+    library().opwright_sparse_core_forget_values()
 
 
 def isa() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -206,6 +207,62 @@ def test_variable_update_bad_slot_in_last_table_is_refused() -> None:
     step.check_refused("table t1", "velocities", "column 4 is -0.5")
     step.state[0][0][1].assign(np.full((ROWS // 2, WIDTH), np.nan))
     step.check_refused("table t0", "weights", "nan")
+
+
+def write_by_training(variable: tf.Variable, values: Array) -> None:
+    tf.raw_ops.ResourceApplyGradientDescent(
+        var=variable.handle, alpha=1.0, delta=variable.numpy() - values
+    )
+
+
+def write_rows(variable: tf.Variable, values: Array) -> None:
+    variable.scatter_nd_update(np.arange(len(values))[:, None], values)
+
+
+def write_rows_again(variable: tf.Variable, values: Array) -> None:
+    """From the second time on, TensorFlow writes rows into the variable's memory."""
+    write_rows(variable, variable.numpy())
+    write_rows(variable, values)
+
+
+WRITERS: dict[str, Callable[[tf.Variable, Array], object]] = {
+    "assign": lambda variable, values: variable.assign(values),
+    "assign_add": lambda variable, values: variable.assign_add(values - variable),
+    "training": write_by_training,
+    "rows": write_rows,
+    "rows_again": write_rows_again,
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_variable_update_value_written_between_steps_is_refused(writer: str) -> None:
+    step = TwoTables()
+    step.update()
+    for at, words in (((0, 0), ("table t0", "nan")), ((1, 2), ("table t1", "nan"))):
+        variable = step.state[at[0]][at[1]][1]
+        good = variable.numpy()
+        for _ in range(2):
+            WRITERS[writer](variable, np.full_like(good, np.nan))
+            step.check_refused(*words)
+            step.check_refused(*words)
+            variable.assign(good)
+            step.update()
+            good = variable.numpy()
+
+
+def test_variable_update_values_in_other_rows_are_not_checked() -> None:
+    case = CASES["sgd"]
+    (table,) = variables_of(put(np.ones((ROWS, WIDTH), "f4"), 5, np.nan), CORES, 1)
+    gradient = np.ones((SAMPLES, WIDTH), "f4")
+    csrs = {
+        row: csr_of_device([[row]] * SAMPLES, "sum", CORES, 1, ROWS) for row in (3, 5)
+    }
+    for step in range(1, 3):
+        update([case], [[csrs[3]]], [[gradient]], [[[table]]], CORES)
+        got = table_of([table], CORES)
+        np.testing.assert_allclose(got[3], 1 - 0.25 * SAMPLES * step)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="is nan"):
+        update([case], [[csrs[5]]], [[gradient]], [[[table]]], CORES)
 
 
 def test_variable_update_bad_arguments_are_refused() -> None:

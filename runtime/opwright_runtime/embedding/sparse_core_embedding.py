@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import warnings
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -149,6 +150,8 @@ def __init__(  # noqa: N807
     adapt_layers()
     original(feature_config, optimizer, *args, **kwargs)
     native.forget_sparse_core_dropped_ids()
+    # What updates know of tables holds their memory until then.
+    weakref.finalize(self, native.forget_sparse_core_values).atexit = False
     show_tables_of(self)
 
 

@@ -17,6 +17,7 @@
 #include "sparsecore/row_arrays.h"
 #include "sparsecore/tf/csr_kernel.h"
 #include "sparsecore/tf/kernel.h"
+#include "sparsecore/tf/known_values.h"
 #include "sparsecore/tf/variables.h"
 #include "sparsecore/update.h"
 #include "tensorflow/core/framework/op.h"
@@ -67,7 +68,8 @@ class VariableUpdateOp : public CsrKernel {
     }
     Variables variables("variables", Variables::Access::kWrite);
     TF_RETURN_IF_ERROR(variables.Lock(context));
-    TF_RETURN_IF_ERROR(variables.Own(context, exec));
+    std::vector<bool> checked;
+    TF_RETURN_IF_ERROR(Own(context, &variables, exec, &checked));
     std::vector<Prepared> prepared(tables_.size());
     std::vector<absl::Status> statuses(tables_.size());
     exec.For(tables(), [&](int64_t i) {
@@ -75,6 +77,7 @@ class VariableUpdateOp : public CsrKernel {
     });
     for (const absl::Status& status : statuses) TF_RETURN_IF_ERROR(status);
     for (int64_t i = 0; i < tables(); ++i) {
+      if (checked[static_cast<size_t>(i)]) continue;
       if (const auto wrong = At(prepared, i).step->FindError(exec)) return Refused(i, *wrong);
     }
     // The variables are locked, so the rows are still the same.
@@ -193,6 +196,38 @@ class VariableUpdateOp : public CsrKernel {
                    StrCat("table ", At(tables_, i / devices_).name,
                           ": must be finite, that of sample ", wrong->at / width, ", column ",
                           wrong->at % width, " is ", embedding::Number(wrong->value)));
+  }
+
+  // Makes the op the only user of the variables' memory. Sets `checked` of each table whose
+  // values are all in their ranges. Others may have rows that no step updates and that are not.
+  absl::Status Own(tensorflow::OpKernelContext* context, Variables* variables,
+                   ExecutionContext& exec, std::vector<bool>* checked) const {
+    const auto for_all = [&](const auto& visit) {
+      for (int64_t i = 0; i < tables(); ++i) {
+        const Table& table = At(tables_, i);
+        for (int64_t part = 0; part <= table.traits().slot_count(); ++part) {
+          for (int64_t device = 0; device < devices_; ++device) {
+            visit(i, table.first_variable + part * devices_ + device,
+                  table.traits().range(part - 1));
+          }
+        }
+      }
+    };
+    std::vector<std::optional<bool>> known(static_cast<size_t>(variables->size()));
+    for_all([&](int64_t, int64_t v, embedding::Range range) {
+      At(known, v) = TakeKnown(variables->var(v), range);
+    });
+    TF_RETURN_IF_ERROR(variables->Own(context, exec));
+    checked->assign(tables_.size(), true);
+    for_all([&](int64_t i, int64_t v, embedding::Range range) {
+      if (!At(known, v)) {
+        const int64_t count = variables->shape(v).num_elements();
+        At(known, v) = !embedding::FindOutside(exec, range, count, variables->data(v));
+      }
+      KeepKnown(variables->var(v), range, *At(known, v));
+      if (!*At(known, v)) (*checked)[static_cast<size_t>(i)] = false;
+    });
+    return absl::OkStatus();
   }
 
   // Reads the batches of a table, and groups them by row.

@@ -63,22 +63,20 @@ class Variables {
     return Check();
   }
 
-  // Copies the values of variables that share their memory with other tensors. From now on,
-  // TensorFlow copies the variables when it reads them.
+  // Copies the values of variables that share their memory with other tensors.
   absl::Status Own(tensorflow::OpKernelContext* context, ExecutionContext& exec) {
     for (tensorflow::Var* const var : locked_) {
       const tensorflow::Tensor& old = *var->tensor();
-      if (!old.RefCountIsOne()) {
-        tensorflow::Tensor copy;
-        TF_RETURN_IF_ERROR(context->allocate_temp(old.dtype(), old.shape(), &copy));
-        Copy(Floats(old), old.NumElements(), Floats(&copy), exec);
-        *var->tensor() = copy;
-      }
-      var->copy_on_read_mode.store(true);
+      if (old.RefCountIsOne()) continue;
+      tensorflow::Tensor copy;
+      TF_RETURN_IF_ERROR(context->allocate_temp(old.dtype(), old.shape(), &copy));
+      Copy(Floats(old), old.NumElements(), Floats(&copy), exec);
+      *var->tensor() = copy;
     }
     return absl::OkStatus();
   }
 
+  tensorflow::Var* var(int64_t i) const { return At(found_, i).get(); }
   int64_t size() const { return static_cast<int64_t>(found_.size()); }
   std::string Name(int64_t i) const { return StrCat(input_, "[", i, "]"); }
   const tensorflow::TensorShape& shape(int64_t i) const {
