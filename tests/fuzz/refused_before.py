@@ -102,6 +102,10 @@ REFUSED_FOR = {
         "gives an empty tensor of another dtype, or for other rows, where there are no "
         "indices, or ends",
     ),
+    "Mfcc": (
+        "lower_frequency_limit has",
+        "makes coefficients of channels that no frequency has, or ends",
+    ),
     "RandomPoissonV2": (
         "rate contains",
         "gives inf, or integers of 0, for means that the dtype does not hold, and never "
