@@ -78,6 +78,7 @@ class Mfcc(TensorOp[TFloat32]):
     REQUIRES = (
         "finite(lower_frequency_limit)",
         'elements(spectrogram) > 0 or memory("float64", 2, shape(spectrogram)[2:])',
+        'memory("float64", max(dct_coefficient_count, 4), filterbank_channel_count)',
     )
     SHAPES = {
         "spectrogram": "(channels, windows, bins)",
@@ -188,7 +189,8 @@ class Mfcc(TensorOp[TFloat32]):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `finite(lower_frequency_limit)`, `elements(spectrogram) > 0 or
-                memory("float64", 2, shape(spectrogram)[2:])`.
+                memory("float64", 2, shape(spectrogram)[2:])`, `memory("float64",
+                max(dct_coefficient_count, 4), filterbank_channel_count)`.
 
         Example:
             >>> time = np.arange(640) / 16000
@@ -214,7 +216,12 @@ class Mfcc(TensorOp[TFloat32]):
                     and -2147483648 <= sample_rate <= 2147483647
                     or fits(TInt32, sample_rate)
                 )
-                and _holds(spectrogram, opts.lower_frequency_limit)
+                and _holds(
+                    spectrogram,
+                    opts.lower_frequency_limit,
+                    opts.filterbank_channel_count,
+                    opts.dct_coefficient_count,
+                )
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -251,12 +258,23 @@ DEFAULTS = Mfcc.Options()
 MERGE = Mfcc.Options.merge
 
 
-def _holds(spectrogram: object, lower_frequency_limit: float) -> bool:
+def _holds(
+    spectrogram: object,
+    lower_frequency_limit: float,
+    filterbank_channel_count: int,
+    dct_coefficient_count: int,
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return all_finite(lower_frequency_limit) and (
-            elements_of(spectrogram) > 0
-            or has_room("float64", 2, sizes_of(spectrogram)[2:])
+        return (
+            all_finite(lower_frequency_limit)
+            and (
+                elements_of(spectrogram) > 0
+                or has_room("float64", 2, sizes_of(spectrogram)[2:])
+            )
+            and has_room(
+                "float64", max(dct_coefficient_count, 4), filterbank_channel_count
+            )
         )
     except Exception:
         return False
@@ -308,7 +326,8 @@ def mfcc(
     Raises:
         OpError: the op refuses an argument. The call needs
             `finite(lower_frequency_limit)`, `elements(spectrogram) > 0 or
-            memory("float64", 2, shape(spectrogram)[2:])`.
+            memory("float64", 2, shape(spectrogram)[2:])`, `memory("float64",
+            max(dct_coefficient_count, 4), filterbank_channel_count)`.
 
     Example:
         >>> time = np.arange(640) / 16000
@@ -333,7 +352,12 @@ def mfcc(
                 and -2147483648 <= sample_rate <= 2147483647
                 or fits(TInt32, sample_rate)
             )
-            and _holds(spectrogram, lower_frequency_limit)
+            and _holds(
+                spectrogram,
+                lower_frequency_limit,
+                filterbank_channel_count,
+                dct_coefficient_count,
+            )
         ):
             _result = execute(
                 context[CURRENT],

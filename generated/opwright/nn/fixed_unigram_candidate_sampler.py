@@ -22,6 +22,7 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     has_room,
+    least_of,
     new,
     positives_of,
 )
@@ -113,6 +114,7 @@ class FixedUnigramCandidateSampler(Op):
         'memory("float32", num_reserved_ids)',
         "not unique or len(unigrams) == 0 or distortion <= 0 or num_sampled <= positives(unigrams)",
         'memory("int64", 2, num_sampled)',
+        "not unique or distortion >= 0 or len(unigrams) == 0 or least(unigrams) > 0",
     )
     SHAPES = {
         "true_classes": "(batch, num_true)",
@@ -291,7 +293,8 @@ class FixedUnigramCandidateSampler(Op):
                 `1 <= num_shards < 2**31`, `0 <= shard < num_shards`,
                 `0 <= range_max < 2**31`, `memory("float32", num_reserved_ids)`, `not
                 unique or len(unigrams) == 0 or distortion <= 0 or num_sampled <=
-                positives(unigrams)`, `memory("int64", 2, num_sampled)`.
+                positives(unigrams)`, `memory("int64", 2, num_sampled)`, `not unique or
+                distortion >= 0 or len(unigrams) == 0 or least(unigrams) > 0`.
 
         Example:
             >>> drawn = fixed_unigram_candidate_sampler(
@@ -412,6 +415,12 @@ def _holds(
                 or (num_sampled <= positives_of(unigrams))
             )
             and has_room("int64", 2, num_sampled)
+            and (
+                not unique
+                or distortion >= 0
+                or len(unigrams) == 0
+                or (least_of(unigrams) > 0)
+            )
         )
     except Exception:
         return False
@@ -492,7 +501,8 @@ def fixed_unigram_candidate_sampler(
             `0 <= shard < num_shards`, `0 <= range_max < 2**31`,
             `memory("float32", num_reserved_ids)`, `not unique or len(unigrams) == 0 or
             distortion <= 0 or num_sampled <= positives(unigrams)`,
-            `memory("int64", 2, num_sampled)`.
+            `memory("int64", 2, num_sampled)`, `not unique or distortion >= 0 or
+            len(unigrams) == 0 or least(unigrams) > 0`.
 
     Example:
         >>> drawn = fixed_unigram_candidate_sampler(
