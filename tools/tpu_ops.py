@@ -200,7 +200,7 @@ def compiled_call(op: Op, call: examples.Call) -> tuple[Any, bytes | None]:
     dynamic: bytes | None = None
     for constant in (_none, _integers, _everything):
         try:
-            concrete, specs = traced(op, call, constant)
+            concrete, specs = traced(op, call, constant, [])
             if missing := no_kernel(op, concrete):
                 reason = missing
                 break
@@ -241,10 +241,15 @@ def _everything(tensor: tf.Tensor) -> bool:
 
 
 def traced(
-    op: Op, call: examples.Call, constant: Callable[[tf.Tensor], bool]
+    op: Op,
+    call: examples.Call,
+    constant: Callable[[tf.Tensor], bool],
+    given: list[tf.Tensor],
 ) -> tuple[Any, list[tf.TensorSpec]]:
-    """A function of the call's inputs, but those that are constants."""
-    given: list[tf.Tensor] = []
+    """A function of the call's inputs, but those that are constants.
+
+    `given` gets the values of the inputs.
+    """
     #: For each input what makes it within the function, of the function's arguments.
     makers: list[Any] = []
     dtypes = dtypes_of(op, call)

@@ -26,7 +26,10 @@ TOLERANCES: Mapping[str, float] = {
 #: Of the narrow floats.
 _COARSE = 0.25
 #: XLA draws other random numbers.
-_RANDOM = re.compile(r"Random|Multinomial|TruncatedNormal|Shuffle|RngBitGenerator")
+_RANDOM = re.compile(
+    r"Random|Multinomial|TruncatedNormal|Shuffle|Rng|Stochastic"
+    r"|Stateful(Uniform|StandardNormal)"
+)
 #: Dtypes without values that can be compared.
 _OPAQUE = ("resource", "variant", "string")
 
@@ -263,5 +266,11 @@ def _error(left: Any, right: Any) -> float | None:
 
 
 def _short(text: str) -> str:
-    line = text.strip().splitlines()[0] if text.strip() else "no reason was given"
-    return re.sub(r"\{\{\w*node [^}]*\}\}:? ?", "", line).strip()
+    """The line of a message that says why; a graph's message has its place first."""
+    lines = [line.strip() for line in text.splitlines()]
+    lines = [line for line in lines if line and not line.startswith("[[")]
+    if not lines:
+        return "no reason was given"
+    line = lines[-1] if lines[0].startswith("Graph execution error") else lines[0]
+    line = re.sub(r"\{\{\w*node [^}]*\}\}:? ?", "", line)
+    return re.sub(r" ?\[Op:\w+\]( name:.*)?$", "", line).strip()
