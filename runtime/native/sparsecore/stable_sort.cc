@@ -45,9 +45,11 @@ void SortByKey(std::vector<uint64_t>* items, ExecutionContext& exec) {
 
 Groups GroupByKey(const std::vector<int32_t>& keys, ExecutionContext& exec) {
   std::vector<uint64_t> items(keys.size());
-  for (size_t i = 0; i < keys.size(); ++i) {
-    items[i] = KeyAndPosition(keys[i], static_cast<int64_t>(i));
-  }
+  const auto size = static_cast<int64_t>(keys.size()), parts = PartsOf(size, exec);
+  exec.For(parts, [&](int64_t part) {
+    const int64_t end = (part + 1) * size / parts;
+    for (int64_t i = part * size / parts; i < end; ++i) items[i] = KeyAndPosition(keys[i], i);
+  });
   SortByKey(&items, exec);
   Groups groups;
   groups.order.resize(keys.size());
