@@ -108,8 +108,8 @@ REFUSED_FOR = {
     ),
     "RandomPoissonV2": (
         "rate contains",
-        "gives inf, or integers of 0, for means that the dtype does not hold, and never "
-        "ends for others",
+        "gives inf, or integers of 0, for means beyond the dtype, and never ends for "
+        "others",
     ),
     "StatelessIf": (
         "Tcond is",
