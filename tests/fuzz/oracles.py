@@ -64,9 +64,10 @@ Finding = tuple[str, str]
 def array_of(tensor: tf.Tensor) -> Any:
     """NumPy has smaller limits of sizes and of dimensions."""
     if 0 in tensor.shape:
-        return np.empty(
-            [min(size, 1) for size in tensor.shape], tensor.dtype.as_numpy_dtype
-        )
+        shape = [min(size, 1) for size in tensor.shape]
+        if len(shape) > NUMPYS_DIMENSIONS:
+            shape = [0]
+        return np.empty(shape, tensor.dtype.as_numpy_dtype)
     if len(tensor.shape) > NUMPYS_DIMENSIONS:
         tensor = tf.reshape(tensor, [-1])
     return tensor.numpy()

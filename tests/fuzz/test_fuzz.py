@@ -26,7 +26,7 @@ from support.processes import run_code
 from . import draws, references
 from .calls import Call, Literal, Value
 from .main import main
-from .oracles import Memory, Oracles
+from .oracles import Memory, Oracles, array_of
 from .reduce import reduced, without
 from .supervisor import Worker
 from .ways import Prepared, tensorflow_takes
@@ -128,6 +128,11 @@ def test_oracle_finds_variable_that_a_refused_call_changed() -> None:
     variable.assign_add(tf.ones([8, 4]))
     ((kind, _),) = oracles.end(prepared, None, error)
     assert kind == "state"
+
+
+def test_array_of_empty_tensor_of_many_dimensions_has_one() -> None:
+    assert array_of(tf.zeros([1] * 250 + [0])).shape == (0,)
+    assert array_of(tf.zeros([1 << 40, 0])).shape == (1, 0)
 
 
 LOOKUP = {
