@@ -18,7 +18,8 @@ from opwright_runtime.tpu_check import Blocker, lowering
 from opwright_runtime.tpu_check.remedies import TITLES, Remedy, remedies, remedy_for
 from support.places import ROOT
 from tpu.support.programs import spell
-from tpu.support.remedies import CASES, Case
+from tpu.support.remedies.case import Case
+from tpu.support.remedies.every_case import CASES
 
 WRITER = runpy.run_path(str(ROOT / "docs" / "tpu_remedies.py"))
 ROWS = {row.id: row for row in remedies()}

@@ -3,9 +3,7 @@
 from tpu.support.remedies import dtypes, host, kernels, shapes, sparse
 from tpu.support.remedies.case import Case
 
-__all__ = ["CASES", "Case"]
-
-CASES = (
+CASES: tuple[Case, ...] = (
     *host.CASES,
     *kernels.CASES,
     *sparse.CASES,
