@@ -6,7 +6,9 @@ import multiprocessing
 import sys
 import warnings
 from collections.abc import Callable
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkContext, SpawnContext
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,9 @@ def _context() -> ForkContext | SpawnContext:
     return multiprocessing.get_context("spawn")
 
 
-def start(target: Callable[[Path, Any], None], path: Path) -> tuple[Any, Any]:
+def start(
+    target: Callable[[Path, Connection], None], path: Path
+) -> tuple[Connection, BaseProcess]:
     """Starts a process that runs `target` on a library.
 
     Returns the process's pipe, from which its results are received, and the process.
@@ -35,7 +39,7 @@ def start(target: Callable[[Path, Any], None], path: Path) -> tuple[Any, Any]:
     return receiver, process
 
 
-def received(receiver: Any) -> Any:
+def received(receiver: Connection) -> Any:
     """The next object that the other process sends; None if it has ended."""
     try:
         return receiver.recv()

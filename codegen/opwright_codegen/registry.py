@@ -14,6 +14,7 @@ import re
 import signal
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
@@ -177,7 +178,7 @@ def ops_without_shapes(path: Path) -> list[str]:
 _PROBE_SECONDS: Final = 60.0
 
 
-def _send_ops(path: Path, sender: Any) -> None:
+def _send_ops(path: Path, sender: Connection) -> None:
     """Sends the OpList that the library at `path` registers, or why that failed."""
     try:
         # `path` is absolute, because the loader searches a bare name in the system's
@@ -190,7 +191,7 @@ def _send_ops(path: Path, sender: Any) -> None:
         sender.send((None, reason.removesuffix(".")))
 
 
-def _send_frameworks(path: Path, sender: Any) -> None:
+def _send_frameworks(path: Path, sender: Connection) -> None:
     """Sends the files of TensorFlow's libraries that are loaded with a library."""
     pywrap_tf_session.TF_LoadLibrary(str(path))
     maps = Path("/proc/self/maps")
@@ -203,7 +204,7 @@ def _send_frameworks(path: Path, sender: Any) -> None:
 _FRAMEWORK_FILE: Final = re.compile(r"libtensorflow_(framework|cc)[-.\w]*$")
 
 
-def _send_ops_without_shapes(path: Path, sender: Any) -> None:
+def _send_ops_without_shapes(path: Path, sender: Connection) -> None:
     handle = pywrap_tf_session.TF_LoadLibrary(str(path))
     registered: Any = pywrap_tf_session.TF_GetOpList(handle)
     for op_def in op_def_pb2.OpList.FromString(bytes(registered)).op:

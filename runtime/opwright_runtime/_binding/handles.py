@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import tensorflow as tf
 
@@ -12,6 +12,8 @@ from opwright_runtime._binding.narrowing import EagerTensor
 from opwright_runtime._internals import handle_data
 
 _Result = TypeVar("_Result")
+# An eager tensor, or a tensor of a graph.
+_Handle: TypeAlias = Any
 
 #: Ops that pass a handle on.
 _PASSED_ON = frozenset({"Identity", "RefIdentity", "StopGradient", "PreventGradient"})
@@ -22,7 +24,7 @@ _ACCUMULATORS = frozenset({"ConditionalAccumulator", "ResourceConditionalAccumul
 _ACCUMULATOR = 'type="tensorflow::ConditionalAccumulatorBase"'
 
 
-def source_of(handle: Any) -> Any:
+def source_of(handle: _Handle) -> _Handle:
     """The tensor that a handle of a graph is a copy of.
 
     Returns:
@@ -42,7 +44,7 @@ def source_of(handle: Any) -> Any:
     return handle
 
 
-def _captured(placeholder: tf.Tensor) -> Any:
+def _captured(placeholder: tf.Tensor) -> _Handle:
     """The tensor outside of a function that a placeholder in it stands for, or None."""
     captures = getattr(placeholder.graph, "captures", ())
     return next((outer for outer, inner in captures if inner is placeholder), None)
@@ -73,7 +75,7 @@ def is_table(handle: tf.Tensor, keys: str, values: str) -> bool | None:
     return made == [keys, values]
 
 
-def is_removable(handle: Any) -> bool:
+def is_removable(handle: _Handle) -> bool:
     """Whether a resource can be removed, by the text of its handle.
 
     The kernel that makes an accumulator ends the process if it finds none to remove.
@@ -92,7 +94,7 @@ def is_removable_in_graph(handle: tf.Tensor) -> bool | None:
 
 
 def known(
-    function: Callable[..., object], tensors: list[Any], rest: list[Any]
+    function: Callable[..., object], tensors: list[_Handle], rest: list[object]
 ) -> object:
     """A property of several handles; None if the source of one is unknown."""
     sources = [*map(source_of, tensors)]
@@ -101,7 +103,7 @@ def known(
     return _eagerly(function, *sources, *rest)
 
 
-def _eagerly(function: Callable[..., _Result], *arguments: Any) -> _Result:
+def _eagerly(function: Callable[..., _Result], *arguments: object) -> _Result:
     """The result of a function that runs ops, in a program that builds a graph."""
     with tf.init_scope():
         return function(*arguments)

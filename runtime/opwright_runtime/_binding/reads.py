@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any as Value
 
 import tensorflow as tf
 
@@ -35,7 +34,7 @@ class Reads:
             return
         # ReadVariableOp ends the process if a variable of another dtype is in the mode
         # in which each read copies it. This op compares the dtypes before it copies.
-        graph: Value = tf.compat.v1.get_default_graph()
+        graph = tf.compat.v1.get_default_graph()
         kinds = {"N": ("int", 1), "dtypes": ("list(type)", (tf.as_dtype(dtype),))}
         operation = graph._create_op_internal(
             _READ,

@@ -15,12 +15,12 @@ from opwright_runtime._binding.properties import MOST_AXES
 _array: Callable[[object], Any] = EagerTensor._numpy_internal
 
 
-def are_named(value: Any) -> bool:
+def are_named(value: object) -> bool:
     """Whether no text is empty."""
     return all(_texts(value))
 
 
-def are_slices(value: Any) -> bool:
+def are_slices(value: object) -> bool:
     """Whether TensorFlow can read descriptions of slices without ending the process.
 
     Texts that are no description hold: TensorFlow refuses them.
@@ -38,7 +38,7 @@ def _is_slice(text: bytes) -> bool:
     return few and min(row, default=0) >= 0 and extent(row) < 2**63
 
 
-def _texts(value: Any) -> list[bytes]:
+def _texts(value: object) -> list[bytes]:
     """The texts in a value."""
     found = _array(value) if type(value) is EagerTensor else value
     if isinstance(found, (str, bytes)):

@@ -52,7 +52,7 @@ DEFAULT_TIMEOUT = 300.0
 
 
 def check_tpu(
-    program: Callable[..., Any] | str | os.PathLike[str],
+    program: Callable[..., object] | str | os.PathLike[str],
     *args: Any,
     chips: str | Sequence[str] = DEFAULT_CHIPS,
     signature: str | None = None,
@@ -95,8 +95,10 @@ def check_tpu(
 
     from opwright_runtime.tpu_check import compiler, lowering, outputs
 
-    several = isinstance(chips, Iterable) and not isinstance(chips, str)
-    wanted: tuple[Any, ...] = tuple(chips) if several else (chips,)
+    if isinstance(chips, Iterable) and not isinstance(chips, str):
+        wanted: tuple[str, ...] = tuple(chips)
+    else:
+        wanted = (chips,)
     compiler.require(wanted)
     if not isinstance(timeout, (int, float)) or not 0 <= timeout < math.inf:
         raise TpuCheckError(f"timeout must be a number of seconds, not {timeout!r}")
@@ -131,14 +133,16 @@ def check_tpu(
 
 
 def _compared(
-    program: Any, traced: lowering.Traced, args: tuple[Any, ...], kwargs: Any
+    program: Callable[..., object] | str | os.PathLike[str],
+    traced: lowering.Traced,
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
 ) -> Comparison:
     from opwright_runtime.tpu_check import comparison, lowering
 
-    is_path = isinstance(program, (str, os.PathLike))
     return comparison.compare(
         comparison.Program(
-            None if is_path else program,
+            None if isinstance(program, (str, os.PathLike)) else program,
             traced.function,
             args,
             kwargs,
@@ -148,10 +152,10 @@ def _compared(
 
 
 def _trace(
-    program: Callable[..., Any] | str | os.PathLike[str],
-    args: tuple[Any, ...],
+    program: Callable[..., object] | str | os.PathLike[str],
+    args: tuple[object, ...],
     signature: str | None,
-    kwargs: Mapping[str, Any],
+    kwargs: Mapping[str, object],
     say: Callable[[str], None],
 ) -> lowering.Traced:
     from opwright_runtime.tpu_check import inputs, lowering

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
 # Objects below others, as the attributes of a model, are searched to this depth.
 _DEPTH = 6
 
 
-def named_in_model(model: Any) -> dict[int, str]:
+def named_in_model(model: object) -> dict[int, str]:
     """The path within a model of each tensor and resource, by the id of its tensor."""
     found: dict[int, str] = {}
     seen: set[int] = set()
-    level: list[tuple[str, Any]] = [("", model)]
+    level: list[tuple[str, object]] = [("", model)]
     for _ in range(_DEPTH):
-        below: list[tuple[str, Any]] = []
+        below: list[tuple[str, object]] = []
         for path, one in level:
             for name, child in _children(one):
                 _add(found, f"{path}{name}", child)
@@ -27,11 +26,11 @@ def named_in_model(model: Any) -> dict[int, str]:
     return found
 
 
-def named_in_function(function: Any) -> dict[int, str]:
+def named_in_function(function: Callable[..., object]) -> dict[int, str]:
     """The names by which a function's code refers to tensors and tables."""
     function = getattr(function, "python_function", function)
     owner = getattr(function, "__self__", None)
-    function = inspect.unwrap(getattr(function, "__func__", function))
+    function = inspect.unwrap(getattr(function, "__func__", None) or function)
     found: dict[int, str] = {}
     try:
         variables = inspect.getclosurevars(function)
@@ -45,13 +44,13 @@ def named_in_function(function: Any) -> dict[int, str]:
     return found
 
 
-def _children(one: Any) -> Iterator[tuple[str, Any]]:
+def _children(one: object) -> Iterator[tuple[str, object]]:
     listed = getattr(one, "_trackable_children", None)
-    children: Mapping[str, Any] = listed() if callable(listed) else {}
-    yield from children.items()
+    if callable(listed):
+        yield from listed().items()
 
 
-def _add(found: dict[int, str], name: str, value: Any) -> None:
+def _add(found: dict[int, str], name: str, value: object) -> None:
     for tensor in (value, getattr(value, "resource_handle", None)):
         if tensor is not None:
             found.setdefault(id(tensor), name)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -33,7 +33,9 @@ _RANDOM = re.compile(
 #: Dtypes without values that can be compared.
 _OPAQUE = ("resource", "variant", "string")
 
-_Run = Callable[[], list[Any]]
+# A tensor, what holds tensors, or a graph: TensorFlow's own types are not known.
+_Value: TypeAlias = Any
+_Run = Callable[[], list[_Value]]
 
 
 @dataclass(frozen=True)
@@ -48,11 +50,11 @@ class Program:
         place: gives file and line of an op, and the text of the line.
     """
 
-    function: Callable[..., Any] | None
-    concrete: Any
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
-    place: Callable[[Any], tuple[str | None, str | None]]
+    function: Callable[..., _Value] | None
+    concrete: _Value
+    args: Sequence[_Value]
+    kwargs: Mapping[str, _Value]
+    place: Callable[[_Value], tuple[str | None, str | None]]
 
 
 def compare(program: Program) -> Comparison:
@@ -73,7 +75,7 @@ def compare(program: Program) -> Comparison:
     runs["XLA"] = lambda: _flat(_replayed(program, given, outputs, jit=True))
     outputs = list(program.concrete.outputs)
     errors: dict[str, str | None] = {}
-    values: dict[str, list[Any]] = {}
+    values: dict[str, list[_Value]] = {}
     for mode, run in runs.items():
         with _kept(program.concrete.variables):
             try:
@@ -109,8 +111,10 @@ def _tensors(program: Program) -> list[tf.Tensor]:
 
 
 def _eager(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> list[Any]:
+    function: Callable[..., _Value],
+    args: Sequence[_Value],
+    kwargs: Mapping[str, _Value],
+) -> list[_Value]:
     args, kwargs = tf.nest.map_structure(
         lambda one: tf.convert_to_tensor(one) if isinstance(one, np.ndarray) else one,
         (list(args), dict(kwargs)),
@@ -124,12 +128,12 @@ def _eager(
     return _flat(tf.nest.flatten(made, expand_composites=True))
 
 
-def _flat(tensors: Sequence[Any]) -> list[Any]:
+def _flat(tensors: Sequence[_Value]) -> list[_Value]:
     return [np.asarray(one) for one in tensors if one is not None]
 
 
 def _replayed(
-    program: Program, given: Sequence[tf.Tensor], wanted: Sequence[Any], *, jit: bool
+    program: Program, given: Sequence[tf.Tensor], wanted: Sequence[_Value], *, jit: bool
 ) -> list[tf.Tensor]:
     """The values of some tensors of the graph."""
     concrete = program.concrete
@@ -166,9 +170,9 @@ def _kept(variables: Sequence[tf.Variable]) -> Iterator[None]:
             one.assign(value)
 
 
-def _drawn(graph: Any) -> set[Any]:
+def _drawn(graph: _Value) -> set[_Value]:
     """The ops whose results random numbers decide."""
-    found: set[Any] = set()
+    found: set[_Value] = set()
     for op in graph.get_operations():
         texts = (op.type, *(v.func.name for v in op.node_def.attr.values()))
         inner = (graph._get_function(text) for text in texts[1:] if text)
@@ -185,8 +189,8 @@ def _drawn(graph: Any) -> set[Any]:
 def _difference(
     program: Program,
     given: Sequence[tf.Tensor],
-    values: Mapping[str, list[Any]],
-    drawn: set[Any],
+    values: Mapping[str, list[_Value]],
+    drawn: set[_Value],
 ) -> Difference | None:
     """The first op that differs, between the first two modes whose outputs do."""
     outputs = program.concrete.outputs
@@ -207,7 +211,7 @@ def _difference(
 
 
 def _first(
-    program: Program, given: Sequence[tf.Tensor], drawn: set[Any]
+    program: Program, given: Sequence[tf.Tensor], drawn: set[_Value]
 ) -> Difference | None:
     """The first op whose values differ between the graph and XLA."""
     tensors = [
@@ -228,7 +232,7 @@ def _first(
 
 
 def _made(
-    program: Program, tensor: Any, modes: tuple[str, str], error: float
+    program: Program, tensor: _Value, modes: tuple[str, str], error: float
 ) -> Difference:
     where, code = program.place(tensor.op)
     allowed = _tolerance(tensor.dtype.name)
@@ -241,7 +245,7 @@ def _tolerance(dtype: str) -> float:
     return TOLERANCES.get(dtype, _COARSE if dtype.startswith("float8") else 0.0)
 
 
-def _error(left: Any, right: Any) -> float | None:
+def _error(left: _Value, right: _Value) -> float | None:
     """The largest difference relative to the largest value; None if it is allowed."""
     if left.shape != right.shape:
         return float("inf")

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
 from opwright_runtime._internals import compiler_ir
 from opwright_runtime.tpu_check.findings import Output
 
+# A concrete function, of whose type TensorFlow states nothing.
+_Function: TypeAlias = Any
+
 # The results in the first line of a module in HLO's text, `)->(f32[8], s64[<=8,1])`.
 _RESULTS = re.compile(r"entry_computation_layout=\{.*\)->(.*)\}")
 _SHAPE = re.compile(r"\w+\[([^]]*)\]")
 
 
-def of_values(concrete: Any, specs: list[tf.TensorSpec]) -> tuple[Output, ...]:
+def of_values(concrete: _Function, specs: list[tf.TensorSpec]) -> tuple[Output, ...]:
     """The outputs of unknown size of a function that XLA compiles."""
     unknown = [not one.shape.is_fully_defined() for one in concrete.outputs]
     if not any(unknown):
@@ -42,7 +45,7 @@ def _bounds(sizes: str) -> Iterator[int]:
         yield int(size.removeprefix("<="))
 
 
-def _names(concrete: Any) -> list[str]:
+def _names(concrete: _Function) -> list[str]:
     """The keys of the results if they are in a dict, or else their numbers."""
     results = concrete.structured_outputs
     known = {}
