@@ -44,7 +44,15 @@ MAY_INCLUDE = {
         *TENSORFLOW,
     },
     # The C functions that Python calls.
-    ".": {"base", "base/tf", "rnn", "embedding", "embedding/tf", "sparsecore"},
+    ".": {
+        "base",
+        "base/tf",
+        "rnn",
+        "embedding",
+        "embedding/tf",
+        "sparsecore",
+        "sparsecore/tf",
+    },
 }
 # By target: the targets that it may link.
 MAY_LINK = {

@@ -67,8 +67,8 @@ RUNTIME = {
     "native": {
         "KERNEL_PRIORITY", "LIBRARY", "NativeLibraryError", "OptimizerTraits",
         "WeightCacheUsage", "cuda", "embedding_configuration", "embedding_optimizers",
-        "forget_sparse_core_dropped_ids", "isa", "library", "library_path", "load",
-        "load_if_present", "loaded", "ops",
+        "forget_sparse_core_dropped_ids", "forget_sparse_core_values", "isa",
+        "library", "library_path", "load", "load_if_present", "loaded", "ops",
         "sent_by_embeddings", "set_weight_cache_limit", "sparse_core_dropped_ids",
         "use_isa", "use_own_threads", "weight_cache_usage",
     },
@@ -78,8 +78,8 @@ RUNTIME = {
     "convert_cli": {"command", "main"},
     "search": {"Behind", "Found", "Results", "for_tf", "search"},
     "tpu_check": {
-        "Argument", "Blocker", "CHIPS", "Compilation", "OpenShapeError", "Report",
-        "TpuCheckError", "check_tpu",
+        "Argument", "Blocker", "CHIPS", "Comparison", "Compilation", "Difference",
+        "OpenShapeError", "Output", "Report", "TpuCheckError", "check_tpu",
     },
     "types": {
         "AnyDType", "AnyDTypeLike", "AnyOperand", "ArrayLike", "DType", "DTYPES",

@@ -151,7 +151,8 @@ def __init__(  # noqa: N807
     original(feature_config, optimizer, *args, **kwargs)
     native.forget_sparse_core_dropped_ids()
     # What updates know of tables holds their memory until then.
-    weakref.finalize(self, native.forget_sparse_core_values).atexit = False
+    finalizer = weakref.finalize(self, native.forget_sparse_core_values)
+    finalizer.atexit = False
     show_tables_of(self)
 
 

@@ -45,8 +45,9 @@ def named_in_function(function: Callable[..., object]) -> dict[int, str]:
 
 
 def _children(one: object) -> Iterator[tuple[str, object]]:
+    listed: Callable[[], dict[str, object]] | None
     listed = getattr(one, "_trackable_children", None)
-    if callable(listed):
+    if listed is not None:
         yield from listed().items()
 
 
