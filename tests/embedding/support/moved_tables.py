@@ -15,6 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
+
+# Optimizers of torch import Triton, whose library can end a process with TensorFlow.
+sys.modules["triton"] = None  # type: ignore[assignment]
+
 import torch
 from tensorflow.core.protobuf.tpu.optimization_parameters_pb2 import (
     OptimizationParameters,
