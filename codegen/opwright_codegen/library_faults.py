@@ -14,6 +14,10 @@ _BUILT_FOR: Final = re.compile(rb"built for TensorFlow ([0-9][^\0]*)\0")
 _SYMBOL: Final = re.compile(r"undefined symbol: (\w+)")
 #: Abseil's names have the version of Abseil, which each TensorFlow sets.
 _ABSEIL: Final = re.compile(rb"lts_([0-9]{8})")
+#: One with a digest in its name.
+_OWN_FRAMEWORK: Final = re.compile(
+    rb"\0(libtensorflow_(?:framework|cc)-[0-9a-f]{6,}\.so[.0-9]*)\0"
+)
 _FRAMEWORK: Final = re.compile(rb"\0(libtensorflow_(?:framework|cc)[-.\w]*)\0")
 
 
@@ -30,11 +34,6 @@ def own_framework(path: Path) -> str | None:
             return None if found is None else found[1].decode()
 
 
-_OWN_FRAMEWORK: Final = re.compile(
-    rb"\0(libtensorflow_(?:framework|cc)-[0-9a-f]{6,}\.so[.0-9]*)\0"
-)
-
-
 def of_unloadable(path: Path, reason: str, framework: Path, version: str) -> str:
     """What a library lacks that TensorFlow cannot load, or "".
 
@@ -47,7 +46,7 @@ def of_unloadable(path: Path, reason: str, framework: Path, version: str) -> str
     facts = []
     if symbol := _SYMBOL.search(reason):
         facts.append(f"the symbol is {demangled(symbol[1])}")
-    facts += _versions(path, framework, version)
+    facts += _versions(path.read_bytes(), framework, version)
     return "; ".join(facts)
 
 
@@ -68,13 +67,14 @@ def of_silent(path: Path, loaded: Sequence[str], framework: Path, version: str) 
             f" its ops there: link it with {framework}, without a path of its own"
             " (RPATH)"
         )
-    if not _FRAMEWORK.search(path.read_bytes()):
+    content = path.read_bytes()
+    if not _FRAMEWORK.search(content):
         return (
             "it is not linked with libtensorflow_framework.so.2: either it has no"
             " REGISTER_OP, or it contains a copy of TensorFlow and registers its ops"
             " there. Link it with the flags of tf.sysconfig.get_link_flags()"
         )
-    versions = "; ".join(_versions(path, framework, version))
+    versions = "; ".join(_versions(content, framework, version))
     return (
         "it has no REGISTER_OP, or the linker left out the object files that have"
         f" them (link static libraries with --whole-archive){versions and '; '}"
@@ -82,9 +82,8 @@ def of_silent(path: Path, loaded: Sequence[str], framework: Path, version: str) 
     )
 
 
-def _versions(path: Path, framework: Path, version: str) -> list[str]:
-    """The signs that a library was built for another TensorFlow."""
-    content = path.read_bytes()
+def _versions(content: bytes, framework: Path, version: str) -> list[str]:
+    """The signs in a library's file that it was built for another TensorFlow."""
     if found := _BUILT_FOR.search(content):
         built = found[1].decode()
         same = built == version

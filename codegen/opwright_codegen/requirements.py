@@ -405,10 +405,10 @@ _PYTHON: Final = {
 }
 
 
-def _is_handle(arg: Arg | None) -> bool:
+def _is_handle(arg: Arg) -> bool:
     """Whether an input is a handle, or a reference to one."""
-    is_ref = arg is not None and arg.is_ref and arg.dtype == "string"
-    return arg is not None and (is_ref or arg.dtype in ("resource", "variant"))
+    is_ref = arg.is_ref and arg.dtype == "string"
+    return is_ref or arg.dtype in ("resource", "variant")
 
 
 class _Writer(ast.NodeTransformer):

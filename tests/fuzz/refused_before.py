@@ -97,11 +97,6 @@ REFUSED_FOR = {
             "takes an empty matrix if 32 bits of its size are few rows, or ends",
         ),
     ),
-    "ResourceGather": (
-        r"resource holds|held\(resource\)",
-        "gives an empty tensor of another dtype, or for other rows, where there are no "
-        "indices, or ends",
-    ),
     "Mfcc": (
         "lower_frequency_limit has",
         "makes coefficients of channels that no frequency has, or ends",
@@ -110,6 +105,11 @@ REFUSED_FOR = {
         "rate contains",
         "gives inf, or integers of 0, for means beyond the dtype, and never ends for "
         "others",
+    ),
+    "ResourceGather": (
+        r"resource holds|held\(resource\)",
+        "gives an empty tensor of another dtype, or for other rows, where there are no "
+        "indices, or ends",
     ),
     "StatelessIf": (
         "Tcond is",

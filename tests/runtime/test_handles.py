@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,13 @@ import opwright
 from opwright_runtime import errors
 
 HANDLE = tf.TensorSpec([], tf.resource)
+NUMBERS = count()
 
 
 def accumulator() -> tf.Tensor:
-    return opwright.train.resource_conditional_accumulator(tf.float32, [2])
+    # Without a name, calls with the same attrs return the same accumulator.
+    make = opwright.train.resource_conditional_accumulator
+    return make(tf.float32, [2], shared_name=f"test_handles_{next(NUMBERS)}")
 
 
 def table() -> tf.Tensor:
@@ -37,8 +41,8 @@ def test_apply_gradient_in_function_of_captured_accumulator_compares_dtypes() ->
     with pytest.raises(errors.OpInputError, match=r"handle holds float32.*float64"):
         tf.function(lambda: apply(tf.identity(sums), tf.float64))()
     tf.function(lambda: apply(tf.identity(sums), tf.float32))()
-    count = opwright.train.resource_accumulator_num_accumulated(sums)
-    assert int(count.numpy()) == 1
+    applied = opwright.train.resource_accumulator_num_accumulated(sums)
+    assert int(applied.numpy()) == 1
 
 
 def test_apply_gradient_in_nested_functions_compares_dtypes() -> None:

@@ -49,9 +49,7 @@ class _UnknownError(Exception):
 
 
 #: An op whose conditions are on an accumulator, which no op of a graph can read.
-_OF_ACCUMULATORS = frozenset(
-    {"AccumulatorApplyGradient", "ResourceAccumulatorApplyGradient"}
-)
+_OF_ACCUMULATORS = frozenset({"ResourceAccumulatorApplyGradient"})
 
 #: How many sizes, and values of an input, a failed check prints.
 _MOST_PRINTED = 8

@@ -21,7 +21,6 @@ _PASSED_ON = frozenset({"Identity", "RefIdentity", "StopGradient", "PreventGradi
 _MOST_STEPS = 100
 #: The op that makes an accumulator, and the one that makes a reference to one.
 _ACCUMULATORS = frozenset({"ConditionalAccumulator", "ResourceConditionalAccumulator"})
-_ACCUMULATOR = 'type="tensorflow::ConditionalAccumulatorBase"'
 
 
 def source_of(handle: _Handle) -> _Handle:
@@ -82,7 +81,7 @@ def is_removable(handle: _Handle) -> bool:
     """
     if type(handle) is not EagerTensor:
         raise TypeError
-    return _ACCUMULATOR not in handle._summarize_value()
+    return properties.ACCUMULATOR not in handle._summarize_value()
 
 
 def is_removable_in_graph(handle: tf.Tensor) -> bool | None:

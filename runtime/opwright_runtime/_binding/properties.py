@@ -30,7 +30,7 @@ from opwright_runtime.types import as_dtype
 _rank: Callable[[object], int] = EagerTensor._rank
 _elements: Callable[[object], int] = EagerTensor._num_elements
 _sizes: Callable[[object], tuple[int, ...]] = EagerTensor._shape_tuple
-_array: Callable[[object], Any] = EagerTensor._numpy_internal
+array_of: Callable[[object], Any] = EagerTensor._numpy_internal
 _datatype_enum: Callable[[object], int] = EagerTensor._datatype_enum
 
 _NUMBERS = frozenset({bool, int, float})
@@ -122,7 +122,7 @@ def have_ranks(ranks: tuple[int, ...], *values: Any) -> bool:
 def value_of(value: Any) -> float:
     """The number in a value with one element."""
     if type(value) is EagerTensor:
-        found = _array(value)
+        found = array_of(value)
         # For a scalar of NumPy, `item` takes much longer.
         if type(found) in _INTEGERS:
             return int(found)
@@ -141,7 +141,7 @@ def contents_of(value: Any) -> tuple[int, ...]:
     """The integers in a short value, in a row."""
     if type(value) is EagerTensor and _elements(value) <= MOST_CONTENTS:
         # It is the usual case, which has to be fast.
-        found = _array(value).tolist()
+        found = array_of(value).tolist()
         if type(found) is list and (not found or type(found[0]) is int):
             return tuple(found)
     if type(value) in _LISTS and type(sum(value)) is int:
@@ -155,7 +155,7 @@ def contents_of(value: Any) -> tuple[int, ...]:
 def last_of(value: Any) -> float:
     """The last element; -1 if there is none."""
     if type(value) is EagerTensor:
-        numbers = _array(value)
+        numbers = array_of(value)
     elif type(value) in _LISTS and _are_integers(value):
         return value[-1] if value else -1
     else:
@@ -336,7 +336,7 @@ def _few(value: Any) -> list[Any]:
     if not rank:
         few = [value_of(value)]
     else:
-        numbers = _array(value)
+        numbers = array_of(value)
         few = (numbers if rank == 1 else numbers.ravel()).tolist()
     return few if type(few[0]) in _REALS else []
 
@@ -420,7 +420,7 @@ def is_permutation(value: Any) -> bool:
 def _numbers(value: Any) -> Any:
     """A value as an array or scalar of NumPy."""
     if type(value) is EagerTensor:
-        return _array(value)
+        return array_of(value)
     if type(value) is np.ndarray or isinstance(value, np.generic):
         return value
     if type(value) in _NUMBERS or type(value) in _LISTS:
@@ -465,7 +465,7 @@ def known_held_of(handle: Any) -> tuple[int, ...]:
 #: What the text of a variant says of the ragged tensor in it.
 _RAGGED = re.compile(r"RaggedTensorVariant\(dtype=(\w+)")
 #: What the text of a resource's handle says of an accumulator.
-_ACCUMULATOR = 'type="tensorflow::ConditionalAccumulatorBase"'
+ACCUMULATOR = 'type="tensorflow::ConditionalAccumulatorBase"'
 #: What the text of a resource's handle says of the variable.
 _HELD = re.compile(r"\[ DType enum: (\d+), Shape: (\[[\d,]*\])? ?")
 
@@ -481,7 +481,7 @@ def _held_in_text(handle: Any) -> tuple[str | None, tuple[int, ...] | None]:
     if ragged := {*_RAGGED.findall(text)}:
         # Variants of several dtypes have none that they could hold.
         return ", ".join(tf.as_dtype(one).name for one in sorted(ragged)), None
-    if _ACCUMULATOR in text:
+    if ACCUMULATOR in text:
         return _held_by_accumulator(handle), None
     held = _HELD.search(text)
     if held is None:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import tensorflow as tf
 
 from opwright_notation.functions import extent
 from opwright_runtime._binding.narrowing import EagerTensor
-from opwright_runtime._binding.properties import MOST_AXES
-
-_array: Callable[[object], Any] = EagerTensor._numpy_internal
+from opwright_runtime._binding.properties import MOST_AXES, array_of
 
 
 def are_named(value: object) -> bool:
@@ -40,7 +35,7 @@ def _is_slice(text: bytes) -> bool:
 
 def _texts(value: object) -> list[bytes]:
     """The texts in a value."""
-    found = _array(value) if type(value) is EagerTensor else value
+    found = array_of(value) if type(value) is EagerTensor else value
     if isinstance(found, (str, bytes)):
         found = [found]
     flat = np.asarray(found, object).ravel().tolist()

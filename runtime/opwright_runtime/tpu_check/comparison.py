@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -13,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from opwright_runtime.tpu_check.findings import Comparison, Difference, TpuCheckError
+from opwright_runtime.tpu_check.lowering import graph_of
 
 #: What kernels may differ by, relative to the largest value of a tensor.
 TOLERANCES: Mapping[str, float] = {
@@ -66,14 +68,12 @@ def compare(program: Program) -> Comparison:
         TpuCheckError: an example has no values.
     """
     given = _tensors(program)
+    outputs = list(program.concrete.outputs)
     runs: dict[str, _Run] = {}
-    function = program.function
-    if function is not None:
-        called = function
-        runs["eager"] = lambda: _eager(called, program.args, program.kwargs)
+    if (function := program.function) is not None:
+        runs["eager"] = partial(_eager, function, program.args, program.kwargs)
     runs["graph"] = lambda: _flat(_replayed(program, given, outputs, jit=False))
     runs["XLA"] = lambda: _flat(_replayed(program, given, outputs, jit=True))
-    outputs = list(program.concrete.outputs)
     errors: dict[str, str | None] = {}
     values: dict[str, list[_Value]] = {}
     for mode, run in runs.items():
@@ -174,13 +174,11 @@ def _drawn(graph: _Value) -> set[_Value]:
     """The ops whose results random numbers decide."""
     found: set[_Value] = set()
     for op in graph.get_operations():
-        texts = (op.type, *(v.func.name for v in op.node_def.attr.values()))
-        inner = (graph._get_function(text) for text in texts[1:] if text)
-        graphs = filter(None, (getattr(one, "graph", None) for one in inner))
+        called = [graph_of(graph, v.func.name) for v in op.node_def.attr.values()]
         if (
             _RANDOM.search(op.type)
             or any(tensor.op in found for tensor in op.inputs)
-            or any(_drawn(one) for one in graphs)
+            or any(one is not None and _drawn(one) for one in called)
         ):
             found.add(op)
     return found

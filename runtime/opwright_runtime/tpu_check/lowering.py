@@ -397,7 +397,7 @@ def _origin(op: _Op) -> _Op:
         tensor = op.inputs[0]
         op = tensor.op
         called = op.get_attr("f").name if op.type in _CALLS else ""
-        if (inner := _graph_of(op.graph, called)) is not None:
+        if (inner := graph_of(op.graph, called)) is not None:
             op = inner.outputs[tensor.value_index].op
     return op
 
@@ -438,13 +438,13 @@ def _operations(graph: Any, seen: set[str]) -> Iterator[_Op]:
         yield op
         for value in op.node_def.attr.values():
             for called in (value.func, *value.list.func):
-                inner = _graph_of(graph, called.name)
+                inner = graph_of(graph, called.name)
                 if inner is not None and called.name not in seen:
                     seen.add(called.name)
                     yield from _operations(inner, seen)
 
 
-def _graph_of(graph: Any, name: str) -> Any:
+def graph_of(graph: Any, name: str) -> Any:
     """The graph of a function that a graph calls; None if it has none."""
     function = graph._get_function(name) if name else None
     # TensorFlow's own `Defun`s, as in `tf.nn.ctc_loss`, have no graph.
