@@ -83,12 +83,18 @@ def test_export_in_function_of_captured_table_compares_dtypes() -> None:
     assert values.numpy().tolist() == [3]
 
 
-def test_export_in_session_compares_dtypes() -> None:
+@pytest.mark.parametrize("is_ref", [False, True])
+def test_export_in_session_compares_dtypes(is_ref: bool) -> None:
+    lookup = opwright.lookup
+    make: Any = lookup.mutable_hash_table_v2
+    read: Any = lookup.lookup_table_export_v2
+    if is_ref:
+        make, read = lookup.mutable_hash_table, lookup.lookup_table_export
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        words = opwright.lookup.mutable_hash_table_v2(tf.string, tf.int64)
+        words = make(tf.string, tf.int64)
         with pytest.raises(errors.OpInputError, match="table_handle has keys"):
-            opwright.lookup.lookup_table_export_v2(words, tf.int64, tf.int64)
-        keys, _ = opwright.lookup.lookup_table_export_v2(words, tf.string, tf.int64)
+            read(words, tf.int64, tf.int64)
+        keys, _ = read(words, tf.string, tf.int64)
         assert session.run(keys).tolist() == []
 
 
