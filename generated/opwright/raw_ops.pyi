@@ -24554,6 +24554,9 @@ def LookupTableExport(
 
     LookupTableImport writes them back. LookupTableFind reads the values of given keys.
 
+    `Tkeys` and `Tvalues` of other dtypes end the process: they are refused if the graph
+    knows the op that makes the table.
+
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
 

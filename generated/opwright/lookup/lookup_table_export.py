@@ -15,8 +15,10 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     describe_missing_args,
+    dtype_name,
     execute,
     graphs,
+    is_table,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -63,6 +65,9 @@ class LookupTableExport(Op, Generic[Tkeys, Tvalues]):
 
     LookupTableImport writes them back. LookupTableFind reads the values of given keys.
 
+    `Tkeys` and `Tvalues` of other dtypes end the process: they are refused if the graph
+    knows the op that makes the table.
+
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
 
@@ -83,6 +88,7 @@ class LookupTableExport(Op, Generic[Tkeys, Tvalues]):
     """
 
     OP_NAME = "LookupTableExport"
+    REQUIRES = ("table(table_handle, Tkeys, Tvalues)",)
     SHAPES = {
         "table_handle": "(2,)",
         "keys": "(_entries, ...)",
@@ -117,6 +123,9 @@ class LookupTableExport(Op, Generic[Tkeys, Tvalues]):
         LookupTableImport writes them back. LookupTableFind reads the values of given
         keys.
 
+        `Tkeys` and `Tvalues` of other dtypes end the process: they are refused if the
+        graph knows the op that makes the table.
+
         Its handle is a reference, which works in graphs alone: prefer the op that ends
         in V2.
 
@@ -136,7 +145,8 @@ class LookupTableExport(Op, Generic[Tkeys, Tvalues]):
             values: `Tvalues`, `_entries ...`. The value of each of them.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `table(table_handle, Tkeys, Tvalues)`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -152,7 +162,11 @@ class LookupTableExport(Op, Generic[Tkeys, Tvalues]):
         op: LookupTableExport[Ukeys, Uvalues] = new(LookupTableExport)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(table_handle, Tkeys, Tvalues)
+            ):
                 op.keys, op.values = execute(
                     context[CURRENT],
                     "LookupTableExport",
@@ -174,6 +188,14 @@ class LookupTableExport(Op, Generic[Tkeys, Tvalues]):
         )
 
 
+def _holds(table_handle: object, Tkeys: object, Tvalues: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return is_table(table_handle, dtype_name(Tkeys), dtype_name(Tvalues))
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def lookup_table_export(
     table_handle: TensorOperand[TString],
@@ -190,6 +212,9 @@ def lookup_table_export(
     `deleted_key`; its keys have a second dimension, of size 1 if they are scalars.
 
     LookupTableImport writes them back. LookupTableFind reads the values of given keys.
+
+    `Tkeys` and `Tvalues` of other dtypes end the process: they are refused if the graph
+    knows the op that makes the table.
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
@@ -210,7 +235,8 @@ def lookup_table_export(
         values: `Tvalues`, `_entries ...`. The value of each of them.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `table(table_handle, Tkeys, Tvalues)`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -226,7 +252,7 @@ def lookup_table_export(
     fast_path_error = None
     _result: LookupTableExportOutputs[Ukeys, Uvalues]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(table_handle, Tkeys, Tvalues):
             _result = LookupTableExportOutputs._make(
                 execute(
                     context[CURRENT],
