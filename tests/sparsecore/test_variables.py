@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -107,6 +109,37 @@ def test_variable_update_read_before_keeps_its_values() -> None:
         update([case], [[csr]], [[gradient]], [[[table]]], CORES)
         np.testing.assert_array_equal(read, before)
         assert np.count_nonzero(table.numpy() != before) == WIDTH
+
+
+def bytes_in_huge_pages() -> int:
+    rollup = Path("/proc/self/smaps_rollup").read_text()
+    return 1024 * int(rollup.split("AnonHugePages:")[1].split()[0])
+
+
+def kernel_replaces_small_pages() -> bool:
+    """Whether Linux makes a huge page of small ones on request: from 6.1 on."""
+    size = 4 << 20
+    with mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        memory[:] = bytes(size)
+        try:
+            memory.madvise(25)  # MADV_COLLAPSE
+        except OSError:
+            return False
+    return True
+
+
+def test_variable_update_large_table_is_in_huge_pages() -> None:
+    if not kernel_replaces_small_pages():
+        pytest.skip("this kernel makes no huge page of small ones")
+    rows = 1 << 18
+    case = CASES["sgd"]
+    bags = bags_of(np.random.default_rng(0), SAMPLES, ROWS)
+    csr = csr_of_device(bags, "sum", CORES, 1, rows)
+    state = [[[tf.Variable(tf.ones([rows, 16]))]]]
+    gradient = np.ones((SAMPLES, 16), np.float32)
+    before = bytes_in_huge_pages()
+    update([case], [[csr]], [[gradient]], state, CORES)
+    assert bytes_in_huge_pages() - before >= 12 << 20  # The variable has 16 MiB.
 
 
 def test_variable_update_assigned_tensor_keeps_its_values() -> None:

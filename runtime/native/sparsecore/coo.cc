@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "base/uninitialized_vector.h"
 #include "embedding/optimizers.h"
 
 namespace opwright::sparsecore {
@@ -18,7 +19,7 @@ namespace {
 
 constexpr char kIndices[] = "indices_or_row_splits";
 
-Status ReadSparseSamples(const CooFeature& feature, std::vector<int32_t>* samples) {
+Status ReadSparseSamples(const CooFeature& feature, UninitializedVector<int32_t>* samples) {
   for (int64_t i = 0, last = 0; i < feature.id_count; ++i) {
     const int32_t sample = feature.indices[2 * i];
     if (sample < last || sample >= feature.sample_count) {
@@ -33,7 +34,7 @@ Status ReadSparseSamples(const CooFeature& feature, std::vector<int32_t>* sample
   return OkStatus();
 }
 
-Status ReadRaggedSamples(const CooFeature& feature, std::vector<int32_t>* samples) {
+Status ReadRaggedSamples(const CooFeature& feature, UninitializedVector<int32_t>* samples) {
   int32_t last = 0;
   for (int64_t i = 0; i <= feature.sample_count; ++i) {
     // Each split is read only once, because another thread may change the input.
@@ -55,7 +56,7 @@ Status ReadRaggedSamples(const CooFeature& feature, std::vector<int32_t>* sample
 }
 
 // Returns the sample of each id.
-Status ReadSamples(const CooFeature& feature, std::vector<int32_t>* samples) {
+Status ReadSamples(const CooFeature& feature, UninitializedVector<int32_t>* samples) {
   samples->resize(feature.id_count);
   switch (feature.form) {
     case CooFeature::kDense:
@@ -116,7 +117,7 @@ Status FeatureToTriples(const CooFeature& feature, Combiner combiner, Triples* t
         "sample_count",
         StrCat("must be at least 0 and at most ", kMaxInt32, ", is ", feature.sample_count));
   }
-  std::vector<int32_t> samples;
+  UninitializedVector<int32_t> samples;
   OPWRIGHT_RETURN_IF_ERROR(ReadSamples(feature, &samples));
   triples->Reserve(feature.id_count);
   SampleWriter writer(combiner, triples);

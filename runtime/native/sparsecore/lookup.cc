@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "base/uninitialized_vector.h"
 #include "embedding/cpu/rows.h"
 #include "embedding/optimizers.h"
 #include "sparsecore/parallel.h"
@@ -21,8 +22,8 @@ namespace {
 // Triples grouped by sample. The triples of a sample are offsets[sample] to offsets[sample + 1]
 // - 1.
 struct SampleTriples {
-  std::vector<int64_t> offsets, rows;
-  std::vector<float> gains;
+  UninitializedVector<int64_t> offsets, rows;
+  UninitializedVector<float> gains;
 };
 
 // Sorts by sample. The triples of a sample keep their order. Every thread moves the triples of

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <vector>
 
 #include "base/execution_context.h"
 
@@ -17,9 +16,9 @@ inline int64_t PartsOf(int64_t triples, const ExecutionContext& exec) {
 
 // Calls task(first, last) in parallel for ranges of groups. Group i has the rows begins[i] to
 // begins[i + 1] - 1. All ranges have about as many rows. A row has `width` elements.
-template <class Task>
-void ParallelForGroups(const std::vector<int64_t>& begins, int64_t width,
-                       ExecutionContext& exec, const Task& task) {
+template <class Begins, class Task>
+void ParallelForGroups(const Begins& begins, int64_t width, ExecutionContext& exec,
+                       const Task& task) {
   constexpr int64_t kElements = 16 << 10;  // A task has at least about this many elements.
   const int64_t groups = static_cast<int64_t>(begins.size()) - 1;
   // Each group counts as one row more, because an empty group has a cost too.

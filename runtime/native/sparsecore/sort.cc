@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "base/uninitialized_vector.h"
 #include "sparsecore/stable_sort.h"
 
 namespace opwright::sparsecore {
@@ -81,8 +82,8 @@ class TableTriples {
 
  private:
   const int64_t vocabulary_;
-  std::vector<uint64_t> items_;
-  std::vector<int32_t> samples_;
+  UninitializedVector<uint64_t> items_;
+  UninitializedVector<int32_t> samples_;
   std::vector<float> gains_;
 };
 

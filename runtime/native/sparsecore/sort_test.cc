@@ -62,7 +62,7 @@ TEST(Sort, SortsAreStable) {
     for (int64_t i = 0; i < count; ++i) {
       triples.Add(static_cast<int32_t>(i), static_cast<int32_t>(random.Below(most)), 1);
     }
-    std::vector<int32_t> order(static_cast<size_t>(count));
+    UninitializedVector<int32_t> order(static_cast<size_t>(count));
     std::iota(order.begin(), order.end(), 0);
     std::stable_sort(order.begin(), order.end(),
                      [&](int32_t a, int32_t b) { return triples.rows[a] < triples.rows[b]; });

@@ -2,40 +2,48 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "sparsecore/parallel.h"
 
 namespace opwright::sparsecore {
 
-// This is a radix sort. It skips digits that are zero in all keys. In each pass, every thread
-// moves the items of one part to their places.
-void SortByKey(std::vector<uint64_t>* items, ExecutionContext& exec) {
-  constexpr int kBits = 11;
-  constexpr int64_t kDigits = int64_t{1} << kBits;
+// This is a radix sort. It skips bits that are zero in all keys, and has as many bits in each
+// digit. In each pass, every thread moves the items of one part to their places.
+void SortByKey(UninitializedVector<uint64_t>* items, ExecutionContext& exec) {
+  constexpr int kMostBits = 11;
   const auto size = static_cast<int64_t>(items->size());
   const int64_t parts = PartsOf(size, exec);
   uint64_t largest = 0;
   for (const uint64_t item : *items) largest = std::max(largest, item);
-  std::vector<uint64_t> other(items->size());
-  std::vector<int64_t> places(static_cast<size_t>(parts * kDigits));
-  for (int shift = 32; shift < 64 && (largest >> shift) != 0; shift += kBits) {
-    const auto digit = [shift](uint64_t item) { return (item >> shift) & (kDigits - 1); };
+  UninitializedVector<uint64_t> other(items->size());
+  int key_bits = 0;
+  while (key_bits < 32 && (largest >> 32 >> key_bits) != 0) ++key_bits;
+  if (key_bits == 0) return;
+  const int passes = (key_bits + kMostBits - 1) / kMostBits;
+  const int bits = (key_bits + passes - 1) / passes;
+  const int64_t digits = int64_t{1} << bits;
+  std::vector<int64_t> places(static_cast<size_t>(parts * digits));
+  for (int pass = 0; pass < passes; ++pass) {
+    const int shift = 32 + pass * bits;
+    const uint64_t mask = static_cast<uint64_t>(digits) - 1;
+    const auto digit = [shift, mask](uint64_t item) { return (item >> shift) & mask; };
     const uint64_t* const from = items->data();
     uint64_t* const to = other.data();
     exec.For(parts, [&](int64_t part) {
-      int64_t* const counts = places.data() + part * kDigits;
-      std::fill_n(counts, kDigits, 0);
+      int64_t* const counts = places.data() + part * digits;
+      std::fill_n(counts, digits, 0);
       const int64_t end = (part + 1) * size / parts;
       for (int64_t i = part * size / parts; i < end; ++i) ++counts[digit(from[i])];
     });
     int64_t begin = 0;
-    for (int64_t k = 0; k < kDigits; ++k) {
+    for (int64_t k = 0; k < digits; ++k) {
       for (int64_t part = 0; part < parts; ++part) {
-        begin += std::exchange(places[part * kDigits + k], begin);
+        begin += std::exchange(places[part * digits + k], begin);
       }
     }
     exec.For(parts, [&](int64_t part) {
-      int64_t* const next = places.data() + part * kDigits;
+      int64_t* const next = places.data() + part * digits;
       const int64_t end = (part + 1) * size / parts;
       for (int64_t i = part * size / parts; i < end; ++i) to[next[digit(from[i])]++] = from[i];
     });
@@ -43,8 +51,8 @@ void SortByKey(std::vector<uint64_t>* items, ExecutionContext& exec) {
   }
 }
 
-Groups GroupByKey(const std::vector<int32_t>& keys, ExecutionContext& exec) {
-  std::vector<uint64_t> items(keys.size());
+Groups GroupByKey(const UninitializedVector<int32_t>& keys, ExecutionContext& exec) {
+  UninitializedVector<uint64_t> items(keys.size());
   const auto size = static_cast<int64_t>(keys.size()), parts = PartsOf(size, exec);
   exec.For(parts, [&](int64_t part) {
     const int64_t end = (part + 1) * size / parts;
@@ -54,6 +62,7 @@ Groups GroupByKey(const std::vector<int32_t>& keys, ExecutionContext& exec) {
   Groups groups;
   groups.order.resize(keys.size());
   groups.begins.resize(keys.size() + 1);
+  groups.begins[0] = 0;
   size_t count = 0;
   for (size_t i = 0; i < items.size(); ++i) {
     groups.order[i] = static_cast<int32_t>(items[i]);

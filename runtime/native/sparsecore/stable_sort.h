@@ -2,9 +2,9 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "base/execution_context.h"
+#include "base/uninitialized_vector.h"
 
 namespace opwright::sparsecore {
 
@@ -14,15 +14,16 @@ inline uint64_t KeyAndPosition(int32_t key, int64_t position) {
 }
 
 // Sorts by key. Items with equal keys keep their order.
-void SortByKey(std::vector<uint64_t>* items, ExecutionContext& exec);
+void SortByKey(UninitializedVector<uint64_t>* items, ExecutionContext& exec);
 
 // The positions of keys in ascending order of keys, in groups of equal keys.
 struct Groups {
-  std::vector<int32_t> order;   // Positions. Those of equal keys are in ascending order.
-  std::vector<int64_t> begins;  // The first element of each group in `order`, [groups + 1].
+  UninitializedVector<int32_t> order;  // Positions. Those of equal keys are in ascending order.
+  UninitializedVector<int64_t>
+      begins;  // The first element of each group in `order`, [groups + 1].
 
   int64_t size() const { return static_cast<int64_t>(begins.size()) - 1; }
 };
-Groups GroupByKey(const std::vector<int32_t>& keys, ExecutionContext& exec);
+Groups GroupByKey(const UninitializedVector<int32_t>& keys, ExecutionContext& exec);
 
 }  // namespace opwright::sparsecore

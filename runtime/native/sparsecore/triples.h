@@ -11,7 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
-#include <vector>
+
+#include "base/uninitialized_vector.h"
 
 namespace opwright::sparsecore {
 
@@ -26,8 +27,8 @@ struct TriplesView {
 };
 
 struct Triples {
-  std::vector<int32_t> samples, rows;
-  std::vector<float> gains;
+  UninitializedVector<int32_t> samples, rows;
+  UninitializedVector<float> gains;
 
   int64_t size() const { return static_cast<int64_t>(samples.size()); }
   TriplesView view() const { return {samples.data(), rows.data(), gains.data(), size()}; }
@@ -38,6 +39,7 @@ struct Triples {
     rows.reserve(size);
     gains.reserve(size);
   }
+  // New triples have no values until they are written.
   void Resize(int64_t count) {
     const auto size = static_cast<size_t>(count);
     samples.resize(size);

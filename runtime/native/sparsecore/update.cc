@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "base/uninitialized_vector.h"
 #include "embedding/batch.h"
 #include "embedding/cpu/rows.h"
 #include "sparsecore/parallel.h"
@@ -32,8 +33,8 @@ void PrefetchRow(const float* row, int64_t width) {
   for (int64_t i = 0; i < width; i += kLine) __builtin_prefetch(row + i);
 }
 
-std::vector<int64_t> RowsOf(const Triples& triples, const Groups& groups) {
-  std::vector<int64_t> rows(groups.size());
+UninitializedVector<int64_t> RowsOf(const Triples& triples, const Groups& groups) {
+  UninitializedVector<int64_t> rows(groups.size());
   for (int64_t i = 0; i < groups.size(); ++i) {
     rows[i] = triples.rows[groups.order[groups.begins[i]]];
   }
@@ -239,7 +240,7 @@ Status RowsToTriples(const int32_t* indices, int64_t count, int64_t table_rows,
     return InvalidArgumentError("indices",
                                 StrCat("there are ", count, ", too many for int32 positions"));
   }
-  const std::vector<int32_t> rows(indices, indices + count);
+  const UninitializedVector<int32_t> rows(indices, indices + count);
   for (int64_t i = 0; i < count; ++i) {
     if (rows[i] < 0 || rows[i] >= table_rows) {
       return InvalidArgumentError(

@@ -7,6 +7,7 @@
 
 #include "base/execution_context.h"
 #include "base/status.h"
+#include "base/uninitialized_vector.h"
 #include "embedding/optimizers.h"
 #include "sparsecore/row_arrays.h"
 #include "sparsecore/stable_sort.h"
@@ -49,8 +50,8 @@ class TableStep {
   RowError FirstError() const;
 
   const Triples& triples_;
-  const Groups groups_;              // A group is the triples of one row.
-  const std::vector<int64_t> rows_;  // The row of each group.
+  const Groups groups_;                      // A group is the triples of one row.
+  const UninitializedVector<int64_t> rows_;  // The row of each group.
   const RowArrays<const float> gradients_;
   const embedding::Optimizer optimizer_;
   const embedding::Hyper hyper_;

@@ -15,6 +15,7 @@
 
 #include "base/checked.h"
 #include "base/hash_index.h"
+#include "base/huge_pages.h"
 #include "embedding/cpu/lookups.h"
 #include "embedding/cpu/rows.h"
 #include "embedding/store.h"
@@ -37,7 +38,7 @@ class Pages {
   }
 
   bool Map(size_t bytes) {
-    const size_t slack = bytes >= kLarge ? kLarge : 0;
+    const size_t slack = bytes >= kHugePage ? kHugePage : 0;
     void* const mapped = mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapped == MAP_FAILED) return false;
@@ -45,30 +46,21 @@ class Pages {
     bytes_ = bytes + slack;
     char* data = static_cast<char*>(mapped);
     if (slack) {
-      data += (kLarge - reinterpret_cast<uintptr_t>(mapped) % kLarge) % kLarge;
-      whole_ = bytes / kLarge * kLarge;
-#if defined(MADV_HUGEPAGE)
-      madvise(data, whole_, MADV_HUGEPAGE);
-#endif
+      data = AlignToHugePage(mapped);
+      whole_ = bytes / kHugePage * kHugePage;
+      RequestHugePages(data, whole_);
     }
     data_ = reinterpret_cast<float*>(data);
     return true;
   }
 
-  // Asks Linux to replace small pages by huge ones. Linux uses small pages while it has no free
-  // huge ones. The call takes little time if it can replace nothing.
   void Enlarge() const {
-    // MADV_COLLAPSE. Older headers do not define it. Linux before 6.1 returns an error.
-    constexpr int kCollapse = 25;
-    if (whole_ > 0) madvise(data_, whole_, kCollapse);
+    if (whole_ > 0) ReplaceSmallPages(data_, whole_);
   }
 
   float* get() const { return data_; }
 
  private:
-  // The size of a huge page. Linux uses a huge page only for an aligned block of this size.
-  static constexpr size_t kLarge = 2 << 20;
-
   float* data_ = nullptr;
   void* mapped_ = nullptr;
   size_t bytes_ = 0;

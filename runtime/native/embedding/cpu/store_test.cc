@@ -2,15 +2,14 @@
 // one.
 #include "embedding/store.h"
 
-#include <sys/mman.h>
 #include <sys/prctl.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <string>
 
+#include "base/testing/huge_pages.h"
 #include "embedding/testing/steps.h"
 
 namespace opwright::embedding {
@@ -84,36 +83,9 @@ TEST(Store, ShardsAndSlotsAreSeparate) {
   }
 }
 
-constexpr int64_t kLargePage = 2 << 20;
-
-// The number of bytes of this process that are in huge pages.
-int64_t InLargePages() {
-  std::ifstream rollup("/proc/self/smaps_rollup");
-  int64_t kilobytes = 0;
-  for (std::string word; rollup >> word;) {
-    if (word == "AnonHugePages:") rollup >> kilobytes;
-  }
-  return kilobytes << 10;
-}
-
-// Whether this kernel can replace small pages by a huge one. Linux can since 6.1.
-bool KernelEnlarges() {
-  void* const mapped =
-      mmap(nullptr, 2 * kLargePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  EXPECT(mapped != MAP_FAILED);
-  char* const page =
-      static_cast<char*>(mapped) +
-      (kLargePage - reinterpret_cast<intptr_t>(mapped) % kLargePage) % kLargePage;
-  page[0] = 1;
-  constexpr int kCollapse = 25;
-  const bool enlarges = madvise(page, kLargePage, kCollapse) == 0;
-  munmap(mapped, 2 * kLargePage);
-  return enlarges;
-}
-
-TEST(Store, WriteReplacesSmallPagesByLargeOnes) {
-  if (!KernelEnlarges()) {
-    std::puts("  not here: this kernel makes no large page of small ones");
+TEST(Store, WriteReplacesSmallPagesByHugeOnes) {
+  if (!KernelReplacesSmallPages()) {
+    std::puts("  not here: this kernel makes no huge page of small ones");
     return;
   }
   Pool pool(1);
@@ -122,7 +94,7 @@ TEST(Store, WriteReplacesSmallPagesByLargeOnes) {
   configuration.tables.resize(1);
   TableConfig& table = configuration.tables[0];
   table.name = "t";
-  table.rows = 8 * kLargePage / int64_t{sizeof(float)} / 64;
+  table.rows = 8 * int64_t{kHugePage} / int64_t{sizeof(float)} / 64;
   table.dimension = 64;
   table.optimizer = Optimizer::kSgd;
   configuration.features = {{"f", 0, {1}}};
@@ -132,14 +104,14 @@ TEST(Store, WriteReplacesSmallPagesByLargeOnes) {
   EXPECT_OK(store->Allocate(configuration));
   const std::vector<float> values(static_cast<size_t>(table.rows * table.dimension), 1.f);
   const Shard all = ShardOf(table.rows, 1, 0, false);
-  const int64_t before = InLargePages();
+  const int64_t before = BytesInHugePages();
   prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
   const Status written = store->Write(&exec, 0, -1, all, values.data());
   prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
   EXPECT_OK(written);
-  EXPECT_EQ(InLargePages(), before);
+  EXPECT_EQ(BytesInHugePages(), before);
   EXPECT_OK(store->Write(&exec, 0, -1, all, values.data()));
-  EXPECT(InLargePages() > before);
+  EXPECT(BytesInHugePages() > before);
 }
 
 TEST(Store, NewTablesAreZero) {

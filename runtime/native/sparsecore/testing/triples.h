@@ -1,6 +1,7 @@
 // Helpers that the tests of all formats share.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -15,8 +16,9 @@ using Reals = std::vector<float>;
 
 inline void ExpectTriples(const Triples& triples, const Ints& samples, const Ints& rows,
                           const Reals& gains) {
-  EXPECT(triples.samples == samples);
-  EXPECT(triples.rows == rows);
+  EXPECT(std::equal(triples.samples.begin(), triples.samples.end(), samples.begin(),
+                    samples.end()));
+  EXPECT(std::equal(triples.rows.begin(), triples.rows.end(), rows.begin(), rows.end()));
   EXPECT_EQ(triples.gains.size(), gains.size());
   for (size_t i = 0; i < gains.size(); ++i) EXPECT_NEAR(triples.gains[i], gains[i], 1e-6);
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/checked.h"
+#include "base/huge_pages.h"
 #include "base/text.h"
 #include "base/tf/device_context.h"
 #include "base/tf/register.h"
@@ -222,6 +223,7 @@ class VariableUpdateOp : public CsrKernel {
     for_all([&](int64_t i, int64_t v, embedding::Range range) {
       if (!At(known, v)) {
         const int64_t count = variables->shape(v).num_elements();
+        UseHugePages(variables->data(v), static_cast<size_t>(count) * sizeof(float));
         At(known, v) = !embedding::FindOutside(exec, range, count, variables->data(v));
       }
       KeepKnown(variables->var(v), range, *At(known, v));
