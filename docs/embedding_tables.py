@@ -102,7 +102,7 @@ def _classes() -> dict[str, str]:
         parameters = OptimizationParameters()
         cls = getattr(tf.tpu.experimental.embedding, name)
         cls()._set_optimization_parameters(parameters)
-        found[optimizers.optimizer_field(parameters)] = f"`{name}`"
+        found[optimizers.optimizer_traits(parameters)["field"]] = f"`{name}`"
     for name in optimizers.__all__:
         found[getattr(optimizers, name).FIELD] = f"`tpu.{name}`"
     return found
