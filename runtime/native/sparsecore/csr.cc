@@ -132,6 +132,7 @@ class CsrReader {
 
   Status ReadRuns(ExecutionContext& exec) {
     triples_->Resize(first_ + begins_.back());
+    if (csr_.positions) triples_->positions.resize(triples_->samples.size());
     std::vector<Status> statuses(runs_.size());
     ParallelForGroups(begins_, 1, exec, [&](int64_t first, int64_t last) {
       for (int64_t run = first; run < last; ++run) statuses[run] = ReadRun(run);
@@ -170,6 +171,9 @@ class CsrReader {
       rows[i] = static_cast<int32_t>(first_row + row);
       gains[i] = gain;
       distinct += row != std::exchange(last_row, row);
+    }
+    if (csr_.positions) {
+      std::copy_n(csr_.positions + begin, count, triples_->positions.data() + to);
     }
     if (distinct > csr_.limits.distinct_rows) {
       return InvalidArgumentError(

@@ -81,6 +81,8 @@ struct CsrView {
   int64_t devices = 1;
   // The number of the device's first sample. Triples count samples from there.
   int64_t first_sample = 0;
+  // The position of each triple's id in its sample, or null.
+  const int32_t* positions = nullptr;
 
   int64_t shards() const { return devices * sparse_cores; }
 };

@@ -29,6 +29,8 @@ struct TriplesView {
 struct Triples {
   UninitializedVector<int32_t> samples, rows;
   UninitializedVector<float> gains;
+  // The position of each triple's id in its sample. Only custom combiners have positions.
+  UninitializedVector<int32_t> positions = {};
 
   int64_t size() const { return static_cast<int64_t>(samples.size()); }
   TriplesView view() const { return {samples.data(), rows.data(), gains.data(), size()}; }

@@ -25,11 +25,12 @@ struct CsrTensors {
 };
 
 // The base class of kernels that read the buffers of a lookup: the lookup itself and its
-// backward pass.
-class CsrKernel : public Kernel {
+// backward pass. `Base` is the class that calls the kernel's Run.
+template <class Base>
+class CsrKernelOn : public Base {
  public:
-  explicit CsrKernel(tensorflow::OpKernelConstruction* context)
-      : Kernel(context), cores_(IntAttr(context, "num_sparsecores_per_device")) {
+  explicit CsrKernelOn(tensorflow::OpKernelConstruction* context)
+      : Base(context), cores_(IntAttr(context, "num_sparsecores_per_device")) {
     if (cores_ == -1) cores_ = kSparseCoresPerDevice;
     OP_REQUIRES(context, cores_ > 0 && (cores_ & (cores_ - 1)) == 0,
                 Invalid("num_sparsecores_per_device",
@@ -41,13 +42,14 @@ class CsrKernel : public Kernel {
   }
 
  protected:
-  absl::Status CheckTable(const tensorflow::Tensor& table) const {
-    TF_RETURN_IF_ERROR(CheckRank("embedding_table", table, 2));
+  absl::Status CheckTable(const tensorflow::Tensor& table,
+                          const char* name = "embedding_table") const {
+    TF_RETURN_IF_ERROR(CheckRank(name, table, 2));
     if (table.dim_size(0) % cores_ == 0 && table.dim_size(0) <= kMaxInt32) {
       return absl::OkStatus();
     }
-    return Invalid("embedding_table", "the number of rows must be a multiple of " + Cores() +
-                                          ", has the shape " + table.shape().DebugString());
+    return Invalid(name, "the number of rows must be a multiple of " + Cores() +
+                             ", has the shape " + table.shape().DebugString());
   }
 
   // Reads the buffers of a device that has the whole table.
@@ -107,5 +109,6 @@ class CsrKernel : public Kernel {
   int64_t cores_;
   CsrLimits limits_;
 };
+using CsrKernel = CsrKernelOn<Kernel>;
 
 }  // namespace opwright::sparsecore

@@ -1,6 +1,7 @@
 // Ops that run the backward pass of a lookup, and ops that update single rows.
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "base/tf/status.h"
 #include "embedding/cpu/rows.h"
 #include "embedding/optimizers.h"
+#include "sparsecore/tf/combiner_kernel.h"
 #include "sparsecore/tf/csr_kernel.h"
 #include "sparsecore/tf/kernel.h"
 #include "sparsecore/update.h"
@@ -101,6 +103,12 @@ class TableUpdate {
     TF_RETURN_IF_ERROR(context->input(gradients_name, &gradients));
     DeviceContext exec(context);
     TF_RETURN_IF_ERROR(CheckGradients(gradients_name, *gradients, exec));
+    return Apply(context, triples, Floats(*gradients), gradients->dim_size(1), exec);
+  }
+
+  // Applies the optimizer. The gradients of the triples' samples are finite.
+  absl::Status Apply(OpKernelContext* context, const Triples& triples, const float* gradients,
+                     int64_t width, ExecutionContext& exec) const {
     Hyper hyper = attrs_;
     TF_RETURN_IF_ERROR(ReadHyper(context, &hyper));
     std::vector<std::string> names = {"embedding_table"};
@@ -109,8 +117,8 @@ class TableUpdate {
     }
     std::vector<float*> tables;
     TF_RETURN_IF_ERROR(ForwardTables(context, names, exec, &tables));
-    const auto wrong = UpdateRows(triples, Floats(*gradients), gradients->dim_size(1),
-                                  names_.optimizer, hyper, tables.data(), exec);
+    const auto wrong =
+        UpdateRows(triples, gradients, width, names_.optimizer, hyper, tables.data(), exec);
     if (!wrong) return absl::OkStatus();
     return Invalid(
         names[static_cast<size_t>(wrong->table)],
@@ -226,6 +234,32 @@ class GradientOp : public CsrKernel {
 };
 
 template <Optimizer kOptimizer>
+class CombinerGradientOp : public CombinerGradientKernel {
+ public:
+  explicit CombinerGradientOp(OpKernelConstruction* context)
+      : CombinerGradientKernel(context),
+        update_(context, kGradientNames[static_cast<int>(kOptimizer)]) {}
+
+ protected:
+  absl::Status FindTable(OpKernelContext* context, const Tensor** table) const override {
+    TF_RETURN_IF_ERROR(context->input("embedding_table", table));
+    return CheckTable(**table);
+  }
+
+  absl::Status UpdateTables(OpKernelContext* context, const DoneCallback& done,
+                            const std::shared_ptr<Backward>& backward) const override {
+    DeviceContext exec(context);
+    TF_RETURN_IF_ERROR(update_.Apply(context, backward->triples, Floats(backward->gradients),
+                                     backward->gradients.dim_size(2), exec));
+    done();
+    return absl::OkStatus();
+  }
+
+ private:
+  const TableUpdate update_;
+};
+
+template <Optimizer kOptimizer>
 class RowsOp : public Kernel {
  public:
   explicit RowsOp(OpKernelConstruction* context)
@@ -267,11 +301,13 @@ class RowsOp : public Kernel {
   const int64_t width_;
 };
 
-#define REGISTER_UPDATES(NAME)                                                      \
-  OPWRIGHT_REGISTER_CPU("XlaSparseDenseMatmulGradWith" #NAME "AndCsrInput",         \
-                        GradientOp<Optimizer::k##NAME>);                            \
-  OPWRIGHT_REGISTER_CPU("XlaSparseDenseMatmulGradWith" #NAME "AndStaticBufferSize", \
-                        GradientOp<Optimizer::k##NAME>);                            \
+#define REGISTER_UPDATES(NAME)                                                                \
+  OPWRIGHT_REGISTER_CPU("XlaSparseDenseMatmulCustomCombinerOnTcGradWith" #NAME "AndCsrInput", \
+                        CombinerGradientOp<Optimizer::k##NAME>);                              \
+  OPWRIGHT_REGISTER_CPU("XlaSparseDenseMatmulGradWith" #NAME "AndCsrInput",                   \
+                        GradientOp<Optimizer::k##NAME>);                                      \
+  OPWRIGHT_REGISTER_CPU("XlaSparseDenseMatmulGradWith" #NAME "AndStaticBufferSize",           \
+                        GradientOp<Optimizer::k##NAME>);                                      \
   OPWRIGHT_REGISTER_CPU("XlaSparseCore" #NAME, RowsOp<Optimizer::k##NAME>)
 REGISTER_UPDATES(Sgd);
 REGISTER_UPDATES(Adagrad);
