@@ -58472,19 +58472,21 @@ def XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(
 
     The new w is then clipped to clip_weight_min and clip_weight_max.
 
-    The limits on ids come from the TPU runtime, by table name.
+    The limits on ids come from the TPU runtime, by table name; the CPU has none.
 
-    TensorFlow compiles the op into TPU computations only; it has no kernel for other
-    devices.
+    The CPU takes the same triples, shards and positions as the forward op.
 
     InvalidArgument: `activation_gradients` is no matrix of known size, or the
     SparseCores do not divide its samples; the preserved tensors or weights do not have
     their shapes; `clip_weight_min` is above `clip_weight_max`;
-    `num_sparsecores_per_device` disagrees with the topology or is no power of two.
+    `num_sparsecores_per_device` disagrees with the topology or is no power of two. On
+    the CPU too: `row_pointers` does not ascend from run to run; a triple is one that
+    the forward op refuses; a function takes or returns other tensors; a gradient of an
+    id, the gradients of activations or an updated weight is not finite.
 
     TensorFlow 2.20 brought it. Gradient of
-    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered. TPU
-    only: its combiner is a function of one sample that XLA compiles into a TPU program.
+    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered.
+    opwright brings kernels for CPU.
 
     `opwright.tpu.xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_and_csr_input`
     has an example.
@@ -58592,19 +58594,21 @@ def XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(
 
     The new w is then clipped to clip_weight_min and clip_weight_max.
 
-    The limits on ids come from the TPU runtime, by table name.
+    The limits on ids come from the TPU runtime, by table name; the CPU has none.
 
-    TensorFlow compiles the op into TPU computations only; it has no kernel for other
-    devices.
+    The CPU takes the same triples, shards and positions as the forward op.
 
     InvalidArgument: `activation_gradients` is no matrix of known size, or the
     SparseCores do not divide its samples; the preserved tensors or weights do not have
     their shapes; `clip_weight_min` is above `clip_weight_max`;
-    `num_sparsecores_per_device` disagrees with the topology or is no power of two.
+    `num_sparsecores_per_device` disagrees with the topology or is no power of two. On
+    the CPU too: `row_pointers` does not ascend from run to run; a triple is one that
+    the forward op refuses; a function takes or returns other tensors; a gradient of an
+    id, the gradients of activations or an updated weight is not finite.
 
     TensorFlow 2.20 brought it. Gradient of
-    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered. TPU
-    only: its combiner is a function of one sample that XLA compiles into a TPU program.
+    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered.
+    opwright brings kernels for CPU.
 
     `opwright.tpu.xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_momentum_and_csr_input`
     has an example.
@@ -58721,19 +58725,21 @@ def XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput(
 
     The new w is then clipped to clip_weight_min and clip_weight_max.
 
-    The limits on ids come from the TPU runtime, by table name.
+    The limits on ids come from the TPU runtime, by table name; the CPU has none.
 
-    TensorFlow compiles the op into TPU computations only; it has no kernel for other
-    devices.
+    The CPU takes the same triples, shards and positions as the forward op.
 
     InvalidArgument: `activation_gradients` is no matrix of known size, or the
     SparseCores do not divide its samples; the preserved tensors or weights do not have
     their shapes; `clip_weight_min` is above `clip_weight_max`;
-    `num_sparsecores_per_device` disagrees with the topology or is no power of two.
+    `num_sparsecores_per_device` disagrees with the topology or is no power of two. On
+    the CPU too: `row_pointers` does not ascend from run to run; a triple is one that
+    the forward op refuses; a function takes or returns other tensors; a gradient of an
+    id, the gradients of activations or an updated weight is not finite.
 
     TensorFlow 2.20 brought it. Gradient of
-    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered. TPU
-    only: its combiner is a function of one sample that XLA compiles into a TPU program.
+    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered.
+    opwright brings kernels for CPU.
 
     `opwright.tpu.xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adam_and_csr_input`
     has an example.
@@ -58836,19 +58842,21 @@ def XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(
     then a row of each table, then each hyperparameter, all as [1, width], and returns
     the updated rows.
 
-    The limits on ids come from the TPU runtime, by table name.
+    The limits on ids come from the TPU runtime, by table name; the CPU has none.
 
-    TensorFlow compiles the op into TPU computations only; it has no kernel for other
-    devices.
+    The CPU takes the same triples, shards and positions as the forward op.
 
     InvalidArgument: `activation_gradients` is no matrix of known size, or the
     SparseCores do not divide its samples; the preserved tensors or weights do not have
     their shapes; `num_sparsecores_per_device` disagrees with the topology or is no
-    power of two.
+    power of two. On the CPU too: `row_pointers` does not ascend from run to run; a
+    triple is one that the forward op refuses; a function takes or returns other
+    tensors; a gradient of an id, the gradients of activations or an updated weight is
+    not finite.
 
     TensorFlow 2.20 brought it. Gradient of
-    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered. TPU
-    only: its combiner is a function of one sample that XLA compiles into a TPU program.
+    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered.
+    opwright brings kernels for CPU.
 
     `N`: at least 1.
 
@@ -58964,19 +58972,21 @@ def XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput(
 
     The new w is then clipped to clip_weight_min and clip_weight_max.
 
-    The limits on ids come from the TPU runtime, by table name.
+    The limits on ids come from the TPU runtime, by table name; the CPU has none.
 
-    TensorFlow compiles the op into TPU computations only; it has no kernel for other
-    devices.
+    The CPU takes the same triples, shards and positions as the forward op.
 
     InvalidArgument: `activation_gradients` is no matrix of known size, or the
     SparseCores do not divide its samples; the preserved tensors or weights do not have
     their shapes; `clip_weight_min` is above `clip_weight_max`;
-    `num_sparsecores_per_device` disagrees with the topology or is no power of two.
+    `num_sparsecores_per_device` disagrees with the topology or is no power of two. On
+    the CPU too: `row_pointers` does not ascend from run to run; a triple is one that
+    the forward op refuses; a function takes or returns other tensors; a gradient of an
+    id, the gradients of activations or an updated weight is not finite.
 
     TensorFlow 2.20 brought it. Gradient of
-    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered. TPU
-    only: its combiner is a function of one sample that XLA compiles into a TPU program.
+    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered.
+    opwright brings kernels for CPU.
 
     `opwright.tpu.xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_ftrl_and_csr_input`
     has an example.
@@ -59084,19 +59094,21 @@ def XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput(
 
     The new w is then clipped to clip_weight_min and clip_weight_max.
 
-    The limits on ids come from the TPU runtime, by table name.
+    The limits on ids come from the TPU runtime, by table name; the CPU has none.
 
-    TensorFlow compiles the op into TPU computations only; it has no kernel for other
-    devices.
+    The CPU takes the same triples, shards and positions as the forward op.
 
     InvalidArgument: `activation_gradients` is no matrix of known size, or the
     SparseCores do not divide its samples; the preserved tensors or weights do not have
     their shapes; `clip_weight_min` is above `clip_weight_max`;
-    `num_sparsecores_per_device` disagrees with the topology or is no power of two.
+    `num_sparsecores_per_device` disagrees with the topology or is no power of two. On
+    the CPU too: `row_pointers` does not ascend from run to run; a triple is one that
+    the forward op refuses; a function takes or returns other tensors; a gradient of an
+    id, the gradients of activations or an updated weight is not finite.
 
     TensorFlow 2.20 brought it. Gradient of
-    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered. TPU
-    only: its combiner is a function of one sample that XLA compiles into a TPU program.
+    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered.
+    opwright brings kernels for CPU.
 
     `opwright.tpu.xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_sgd_and_csr_input`
     has an example.
@@ -59174,16 +59186,28 @@ def XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(
     sample. It returns the activations. tf.tpu.experimental.embedding.CustomCombiner
     makes such functions of one that combines a single sample.
 
-    The limits on ids come from the TPU runtime, by table name.
+    The limits on ids come from the TPU runtime, by table name; the CPU has none. The op
+    has no minibatches.
 
-    TensorFlow compiles the op into TPU computations only; it has no kernel for other
-    devices.
+    On TPUs TensorFlow compiles the op into the computation. On the CPU the device is
+    the whole system: its SparseCores hold all shards, which lie in `embedding_table`
+    one after another, row r of the table at r / shards of shard r % shards. Triples
+    that ask for other devices' shards are refused.
+
+    The positions of a sample's ids are 0, 1, ..., each once. Equal ids at several
+    positions count as often. The gains must be 1: what a TPU does with others is not
+    public. Rows beyond a sample's ids are zeros here; a combiner masks them.
 
     InvalidArgument: `weights` does not have `num_weights` elements;
-    `num_sparsecores_per_device` disagrees with the topology or is no power of two.
+    `num_sparsecores_per_device` disagrees with the topology or is no power of two. On
+    the CPU too: `row_pointers` does not ascend from run to run; a triple's sample or
+    row lies outside of a SparseCore's samples or rows; the positions of a sample are
+    not 0, 1, ..., each once; a gain is not 1; a sample has more ids than `max_valency`;
+    the function takes or returns other tensors; the settings of quantization make no
+    levels.
 
-    TensorFlow 2.20 brought it. Gradient: none registered. TPU only: its combiner is a
-    function of one sample that XLA compiles into a TPU program.
+    TensorFlow 2.20 brought it. Gradient: none registered. opwright brings kernels for
+    CPU.
 
     `opwright.tpu.xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input` has an
     example.

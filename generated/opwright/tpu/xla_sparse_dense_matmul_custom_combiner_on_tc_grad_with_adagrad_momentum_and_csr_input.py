@@ -118,19 +118,21 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
 
     The new w is then clipped to clip_weight_min and clip_weight_max.
 
-    The limits on ids come from the TPU runtime, by table name.
+    The limits on ids come from the TPU runtime, by table name; the CPU has none.
 
-    TensorFlow compiles the op into TPU computations only; it has no kernel for other
-    devices.
+    The CPU takes the same triples, shards and positions as the forward op.
 
     InvalidArgument: `activation_gradients` is no matrix of known size, or the
     SparseCores do not divide its samples; the preserved tensors or weights do not have
     their shapes; `clip_weight_min` is above `clip_weight_max`;
-    `num_sparsecores_per_device` disagrees with the topology or is no power of two.
+    `num_sparsecores_per_device` disagrees with the topology or is no power of two. On
+    the CPU too: `row_pointers` does not ascend from run to run; a triple is one that
+    the forward op refuses; a function takes or returns other tensors; a gradient of an
+    id, the gradients of activations or an updated weight is not finite.
 
     TensorFlow 2.20 brought it. Gradient of
-    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered. TPU
-    only: its combiner is a function of one sample that XLA compiles into a TPU program.
+    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered.
+    opwright brings kernels for CPU.
 
     Attributes:
         updated_embedding_table: float32, `rows width`. The table after the update.
@@ -140,11 +142,17 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
             update; zeros if its function does not use them.
 
     Example:
-        >>> step = (
-        ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput)
-        >>> def backward(scope, csr, weights, saved, gradients, rates, tables, rest):
-        ...     return step.create(
-        ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
+        >>> o = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput
+        >>> csr = [2] + [8] * 31, [0] * 8, [0] * 8, [0, 1] * 4, [1.0] * 8
+        >>> s = tf.constant([2, 0, 0, 0]), tf.zeros([4, 2, 1]), tf.ones([4, 1])
+        >>> f = tf.function(lambda n, v, g: v + g[:, None]).get_concrete_function(*s)
+        >>> o.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, *[s[2]] * 3,
+        ...     False, 2.0, 0.5, 1.0, 0.0, 2, 0, f, f, "t").updated_embedding_table
+        <tf.Tensor: shape=(4, 1), dtype=float32, numpy=
+        array([[-0.39442718],
+               [ 1.        ],
+               [ 1.        ],
+               [ 1.        ]], dtype=float32)>
     """
 
     OP_NAME = "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput"
@@ -172,6 +180,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
         "updated_momenta": "(rows, width)",
         "updated_weights": "(num_weights,)",
     }
+    NATIVE = ("CPU",)
     __slots__ = (
         "updated_embedding_table",
         "updated_accumulator",
@@ -298,20 +307,22 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
 
         The new w is then clipped to clip_weight_min and clip_weight_max.
 
-        The limits on ids come from the TPU runtime, by table name.
+        The limits on ids come from the TPU runtime, by table name; the CPU has none.
 
-        TensorFlow compiles the op into TPU computations only; it has no kernel for
-        other devices.
+        The CPU takes the same triples, shards and positions as the forward op.
 
         InvalidArgument: `activation_gradients` is no matrix of known size, or the
         SparseCores do not divide its samples; the preserved tensors or weights do not
         have their shapes; `clip_weight_min` is above `clip_weight_max`;
         `num_sparsecores_per_device` disagrees with the topology or is no power of two.
+        On the CPU too: `row_pointers` does not ascend from run to run; a triple is one
+        that the forward op refuses; a function takes or returns other tensors; a
+        gradient of an id, the gradients of activations or an updated weight is not
+        finite.
 
         TensorFlow 2.20 brought it. Gradient of
         `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered.
-        TPU only: its combiner is a function of one sample that XLA compiles into a TPU
-        program.
+        opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -378,11 +389,17 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
             OpError: the op refuses an argument.
 
         Example:
-            >>> step = (
-            ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput)
-            >>> def backward(scope, csr, weights, saved, gradients, rates, tables, rest):
-            ...     return step.create(
-            ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
+            >>> o = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput
+            >>> csr = [2] + [8] * 31, [0] * 8, [0] * 8, [0, 1] * 4, [1.0] * 8
+            >>> s = tf.constant([2, 0, 0, 0]), tf.zeros([4, 2, 1]), tf.ones([4, 1])
+            >>> f = tf.function(lambda n, v, g: v + g[:, None]).get_concrete_function(*s)
+            >>> o.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, *[s[2]] * 3,
+            ...     False, 2.0, 0.5, 1.0, 0.0, 2, 0, f, f, "t").updated_embedding_table
+            <tf.Tensor: shape=(4, 1), dtype=float32, numpy=
+            array([[-0.39442718],
+                   [ 1.        ],
+                   [ 1.        ],
+                   [ 1.        ]], dtype=float32)>
         """
         if _unknown:
             raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput._create_refused(
@@ -589,19 +606,21 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_momentum_and
 
     The new w is then clipped to clip_weight_min and clip_weight_max.
 
-    The limits on ids come from the TPU runtime, by table name.
+    The limits on ids come from the TPU runtime, by table name; the CPU has none.
 
-    TensorFlow compiles the op into TPU computations only; it has no kernel for other
-    devices.
+    The CPU takes the same triples, shards and positions as the forward op.
 
     InvalidArgument: `activation_gradients` is no matrix of known size, or the
     SparseCores do not divide its samples; the preserved tensors or weights do not have
     their shapes; `clip_weight_min` is above `clip_weight_max`;
-    `num_sparsecores_per_device` disagrees with the topology or is no power of two.
+    `num_sparsecores_per_device` disagrees with the topology or is no power of two. On
+    the CPU too: `row_pointers` does not ascend from run to run; a triple is one that
+    the forward op refuses; a function takes or returns other tensors; a gradient of an
+    id, the gradients of activations or an updated weight is not finite.
 
     TensorFlow 2.20 brought it. Gradient of
-    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered. TPU
-    only: its combiner is a function of one sample that XLA compiles into a TPU program.
+    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered.
+    opwright brings kernels for CPU.
 
     `XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput.create` in
     the current scope, with
@@ -667,11 +686,17 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_momentum_and
         OpError: the op refuses an argument.
 
     Example:
-        >>> step = (
-        ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput)
-        >>> def backward(scope, csr, weights, saved, gradients, rates, tables, rest):
-        ...     return step.create(
-        ...         scope, *csr, weights, *saved, gradients, *rates, *tables, *rest)
+        >>> o = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput
+        >>> csr = [2] + [8] * 31, [0] * 8, [0] * 8, [0, 1] * 4, [1.0] * 8
+        >>> s = tf.constant([2, 0, 0, 0]), tf.zeros([4, 2, 1]), tf.ones([4, 1])
+        >>> f = tf.function(lambda n, v, g: v + g[:, None]).get_concrete_function(*s)
+        >>> o.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, *[s[2]] * 3,
+        ...     False, 2.0, 0.5, 1.0, 0.0, 2, 0, f, f, "t").updated_embedding_table
+        <tf.Tensor: shape=(4, 1), dtype=float32, numpy=
+        array([[-0.39442718],
+               [ 1.        ],
+               [ 1.        ],
+               [ 1.        ]], dtype=float32)>
     """
     if _unknown or _surplus:
         raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput._refused(

@@ -103,19 +103,21 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
     then a row of each table, then each hyperparameter, all as [1, width], and returns
     the updated rows.
 
-    The limits on ids come from the TPU runtime, by table name.
+    The limits on ids come from the TPU runtime, by table name; the CPU has none.
 
-    TensorFlow compiles the op into TPU computations only; it has no kernel for other
-    devices.
+    The CPU takes the same triples, shards and positions as the forward op.
 
     InvalidArgument: `activation_gradients` is no matrix of known size, or the
     SparseCores do not divide its samples; the preserved tensors or weights do not have
     their shapes; `num_sparsecores_per_device` disagrees with the topology or is no
-    power of two.
+    power of two. On the CPU too: `row_pointers` does not ascend from run to run; a
+    triple is one that the forward op refuses; a function takes or returns other
+    tensors; a gradient of an id, the gradients of activations or an updated weight is
+    not finite.
 
     TensorFlow 2.20 brought it. Gradient of
-    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered. TPU
-    only: its combiner is a function of one sample that XLA compiles into a TPU program.
+    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered.
+    opwright brings kernels for CPU.
 
     `N`: at least 1.
 
@@ -128,11 +130,17 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
             update; zeros if its function does not use them.
 
     Example:
-        >>> step = (
-        ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput)
-        >>> def backward(scope, csr, weights, saved, gradients, rates, tables, rest):
-        ...     return step.create(
-        ...         scope, *csr, weights, *saved, gradients, tables, *rates, *rest)
+        >>> op = XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput
+        >>> n, v, u = tf.constant([2, 0, 0, 0]), tf.zeros([4, 2, 1]), tf.ones([4, 1])
+        >>> f = tf.function(lambda n, v, g: v + 1).get_concrete_function(n, v, u)
+        >>> g = tf.function(lambda g, w, r: w - g).get_concrete_function(*v[1:, :1])
+        >>> op.create(Scope.current(), [2] + [8] * 31, [0] * 8, [0] * 8, [0, 1] * 4,
+        ...     [1] * 8, [], n, v, [], u, [u], [1], 0, 2, 0, f, f, g, "").updated_tables
+        [<tf.Tensor: shape=(4, 1), dtype=float32, numpy=
+        array([[-1.],
+               [ 1.],
+               [ 1.],
+               [ 1.]], dtype=float32)>]
     """
 
     OP_NAME = "XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput"
@@ -156,6 +164,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
         "updated_tables": "(rows, width)",
         "updated_weights": "(num_weights,)",
     }
+    NATIVE = ("CPU",)
     __slots__ = ("updated_tables", "updated_weights")
     updated_tables: list[Output[TFloat32]]
     updated_weights: Output[TFloat32]
@@ -240,20 +249,21 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
         gradient, then a row of each table, then each hyperparameter, all as [1, width],
         and returns the updated rows.
 
-        The limits on ids come from the TPU runtime, by table name.
+        The limits on ids come from the TPU runtime, by table name; the CPU has none.
 
-        TensorFlow compiles the op into TPU computations only; it has no kernel for
-        other devices.
+        The CPU takes the same triples, shards and positions as the forward op.
 
         InvalidArgument: `activation_gradients` is no matrix of known size, or the
         SparseCores do not divide its samples; the preserved tensors or weights do not
         have their shapes; `num_sparsecores_per_device` disagrees with the topology or
-        is no power of two.
+        is no power of two. On the CPU too: `row_pointers` does not ascend from run to
+        run; a triple is one that the forward op refuses; a function takes or returns
+        other tensors; a gradient of an id, the gradients of activations or an updated
+        weight is not finite.
 
         TensorFlow 2.20 brought it. Gradient of
         `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered.
-        TPU only: its combiner is a function of one sample that XLA compiles into a TPU
-        program.
+        opwright brings kernels for CPU.
 
         `N`: at least 1.
 
@@ -315,11 +325,17 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
             OpError: the op refuses an argument.
 
         Example:
-            >>> step = (
-            ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput)
-            >>> def backward(scope, csr, weights, saved, gradients, rates, tables, rest):
-            ...     return step.create(
-            ...         scope, *csr, weights, *saved, gradients, tables, *rates, *rest)
+            >>> op = XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput
+            >>> n, v, u = tf.constant([2, 0, 0, 0]), tf.zeros([4, 2, 1]), tf.ones([4, 1])
+            >>> f = tf.function(lambda n, v, g: v + 1).get_concrete_function(n, v, u)
+            >>> g = tf.function(lambda g, w, r: w - g).get_concrete_function(*v[1:, :1])
+            >>> op.create(Scope.current(), [2] + [8] * 31, [0] * 8, [0] * 8, [0, 1] * 4,
+            ...     [1] * 8, [], n, v, [], u, [u], [1], 0, 2, 0, f, f, g, "").updated_tables
+            [<tf.Tensor: shape=(4, 1), dtype=float32, numpy=
+            array([[-1.],
+                   [ 1.],
+                   [ 1.],
+                   [ 1.]], dtype=float32)>]
         """
         if _unknown:
             raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput._create_refused(
@@ -481,19 +497,21 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_csr_input(
     then a row of each table, then each hyperparameter, all as [1, width], and returns
     the updated rows.
 
-    The limits on ids come from the TPU runtime, by table name.
+    The limits on ids come from the TPU runtime, by table name; the CPU has none.
 
-    TensorFlow compiles the op into TPU computations only; it has no kernel for other
-    devices.
+    The CPU takes the same triples, shards and positions as the forward op.
 
     InvalidArgument: `activation_gradients` is no matrix of known size, or the
     SparseCores do not divide its samples; the preserved tensors or weights do not have
     their shapes; `num_sparsecores_per_device` disagrees with the topology or is no
-    power of two.
+    power of two. On the CPU too: `row_pointers` does not ascend from run to run; a
+    triple is one that the forward op refuses; a function takes or returns other
+    tensors; a gradient of an id, the gradients of activations or an updated weight is
+    not finite.
 
     TensorFlow 2.20 brought it. Gradient of
-    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered. TPU
-    only: its combiner is a function of one sample that XLA compiles into a TPU program.
+    `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput`. Gradient: none registered.
+    opwright brings kernels for CPU.
 
     `N`: at least 1.
 
@@ -552,11 +570,17 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_csr_input(
         OpError: the op refuses an argument.
 
     Example:
-        >>> step = (
-        ... XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput)
-        >>> def backward(scope, csr, weights, saved, gradients, rates, tables, rest):
-        ...     return step.create(
-        ...         scope, *csr, weights, *saved, gradients, tables, *rates, *rest)
+        >>> op = XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput
+        >>> n, v, u = tf.constant([2, 0, 0, 0]), tf.zeros([4, 2, 1]), tf.ones([4, 1])
+        >>> f = tf.function(lambda n, v, g: v + 1).get_concrete_function(n, v, u)
+        >>> g = tf.function(lambda g, w, r: w - g).get_concrete_function(*v[1:, :1])
+        >>> op.create(Scope.current(), [2] + [8] * 31, [0] * 8, [0] * 8, [0, 1] * 4,
+        ...     [1] * 8, [], n, v, [], u, [u], [1], 0, 2, 0, f, f, g, "").updated_tables
+        [<tf.Tensor: shape=(4, 1), dtype=float32, numpy=
+        array([[-1.],
+               [ 1.],
+               [ 1.],
+               [ 1.]], dtype=float32)>]
     """
     if _unknown or _surplus:
         raise XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput._refused(

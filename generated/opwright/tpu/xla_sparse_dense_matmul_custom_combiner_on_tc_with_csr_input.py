@@ -84,16 +84,28 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
     sample. It returns the activations. tf.tpu.experimental.embedding.CustomCombiner
     makes such functions of one that combines a single sample.
 
-    The limits on ids come from the TPU runtime, by table name.
+    The limits on ids come from the TPU runtime, by table name; the CPU has none. The op
+    has no minibatches.
 
-    TensorFlow compiles the op into TPU computations only; it has no kernel for other
-    devices.
+    On TPUs TensorFlow compiles the op into the computation. On the CPU the device is
+    the whole system: its SparseCores hold all shards, which lie in `embedding_table`
+    one after another, row r of the table at r / shards of shard r % shards. Triples
+    that ask for other devices' shards are refused.
+
+    The positions of a sample's ids are 0, 1, ..., each once. Equal ids at several
+    positions count as often. The gains must be 1: what a TPU does with others is not
+    public. Rows beyond a sample's ids are zeros here; a combiner masks them.
 
     InvalidArgument: `weights` does not have `num_weights` elements;
-    `num_sparsecores_per_device` disagrees with the topology or is no power of two.
+    `num_sparsecores_per_device` disagrees with the topology or is no power of two. On
+    the CPU too: `row_pointers` does not ascend from run to run; a triple's sample or
+    row lies outside of a SparseCore's samples or rows; the positions of a sample are
+    not 0, 1, ..., each once; a gain is not 1; a sample has more ids than `max_valency`;
+    the function takes or returns other tensors; the settings of quantization make no
+    levels.
 
-    TensorFlow 2.20 brought it. Gradient: none registered. TPU only: its combiner is a
-    function of one sample that XLA compiles into a TPU program.
+    TensorFlow 2.20 brought it. Gradient: none registered. opwright brings kernels for
+    CPU.
 
     Attributes:
         activations: float32, `input_size width`. Combined rows of each sample.
@@ -103,11 +115,13 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
             sample's ids, for the backward pass.
 
     Example:
-        >>> @tf.function(jit_compile=True)
-        ... def look_up(ends, samples, ids, positions, gains, table, combiner):
-        ...     return xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input(
-        ...         ends, samples, ids, positions, gains, table, [], 16, 4, 0, combiner,
-        ...         0.0, 0.0, 0, "films")
+        >>> csr = [2] + [8] * 7, [0] * 8, [0, 1] + [0] * 6, [1, 0] + [0] * 6, [1.0] * 8
+        >>> f = tf.function(lambda ids, rows: rows[:, 0] - rows[:, 1])
+        >>> f = f.get_concrete_function(tf.zeros(1, tf.int32), tf.zeros([1, 2, 1]))
+        >>> xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input(
+        ...     *csr, [[10.0], [30.0]], [], 1, 2, 0, f, 0.0, 0.0, 0, "films",
+        ...     num_sparsecores_per_device=1).activations.numpy()
+        array([[20.]], dtype=float32)
     """
 
     OP_NAME = "XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput"
@@ -126,6 +140,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
         "preserved_valencies": "(input_size,)",
         "preserved_vectors": "(input_size, max_valency, width)",
     }
+    NATIVE = ("CPU",)
     __slots__ = ("activations", "preserved_valencies", "preserved_vectors")
     activations: Output[TFloat32]
     preserved_valencies: Output[TInt32]
@@ -195,16 +210,28 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
         tf.tpu.experimental.embedding.CustomCombiner makes such functions of one that
         combines a single sample.
 
-        The limits on ids come from the TPU runtime, by table name.
+        The limits on ids come from the TPU runtime, by table name; the CPU has none.
+        The op has no minibatches.
 
-        TensorFlow compiles the op into TPU computations only; it has no kernel for
-        other devices.
+        On TPUs TensorFlow compiles the op into the computation. On the CPU the device
+        is the whole system: its SparseCores hold all shards, which lie in
+        `embedding_table` one after another, row r of the table at r / shards of shard r
+        % shards. Triples that ask for other devices' shards are refused.
+
+        The positions of a sample's ids are 0, 1, ..., each once. Equal ids at several
+        positions count as often. The gains must be 1: what a TPU does with others is
+        not public. Rows beyond a sample's ids are zeros here; a combiner masks them.
 
         InvalidArgument: `weights` does not have `num_weights` elements;
         `num_sparsecores_per_device` disagrees with the topology or is no power of two.
+        On the CPU too: `row_pointers` does not ascend from run to run; a triple's
+        sample or row lies outside of a SparseCore's samples or rows; the positions of a
+        sample are not 0, 1, ..., each once; a gain is not 1; a sample has more ids than
+        `max_valency`; the function takes or returns other tensors; the settings of
+        quantization make no levels.
 
-        TensorFlow 2.20 brought it. Gradient: none registered. TPU only: its combiner is
-        a function of one sample that XLA compiles into a TPU program.
+        TensorFlow 2.20 brought it. Gradient: none registered. opwright brings kernels
+        for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -251,11 +278,13 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
             OpError: the op refuses an argument.
 
         Example:
-            >>> @tf.function(jit_compile=True)
-            ... def look_up(ends, samples, ids, positions, gains, table, combiner):
-            ...     return xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input(
-            ...         ends, samples, ids, positions, gains, table, [], 16, 4, 0, combiner,
-            ...         0.0, 0.0, 0, "films")
+            >>> csr = [2] + [8] * 7, [0] * 8, [0, 1] + [0] * 6, [1, 0] + [0] * 6, [1.0] * 8
+            >>> f = tf.function(lambda ids, rows: rows[:, 0] - rows[:, 1])
+            >>> f = f.get_concrete_function(tf.zeros(1, tf.int32), tf.zeros([1, 2, 1]))
+            >>> xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input(
+            ...     *csr, [[10.0], [30.0]], [], 1, 2, 0, f, 0.0, 0.0, 0, "films",
+            ...     num_sparsecores_per_device=1).activations.numpy()
+            array([[20.]], dtype=float32)
         """
         if _unknown:
             raise XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput._create_refused(
@@ -389,16 +418,28 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input(
     sample. It returns the activations. tf.tpu.experimental.embedding.CustomCombiner
     makes such functions of one that combines a single sample.
 
-    The limits on ids come from the TPU runtime, by table name.
+    The limits on ids come from the TPU runtime, by table name; the CPU has none. The op
+    has no minibatches.
 
-    TensorFlow compiles the op into TPU computations only; it has no kernel for other
-    devices.
+    On TPUs TensorFlow compiles the op into the computation. On the CPU the device is
+    the whole system: its SparseCores hold all shards, which lie in `embedding_table`
+    one after another, row r of the table at r / shards of shard r % shards. Triples
+    that ask for other devices' shards are refused.
+
+    The positions of a sample's ids are 0, 1, ..., each once. Equal ids at several
+    positions count as often. The gains must be 1: what a TPU does with others is not
+    public. Rows beyond a sample's ids are zeros here; a combiner masks them.
 
     InvalidArgument: `weights` does not have `num_weights` elements;
-    `num_sparsecores_per_device` disagrees with the topology or is no power of two.
+    `num_sparsecores_per_device` disagrees with the topology or is no power of two. On
+    the CPU too: `row_pointers` does not ascend from run to run; a triple's sample or
+    row lies outside of a SparseCore's samples or rows; the positions of a sample are
+    not 0, 1, ..., each once; a gain is not 1; a sample has more ids than `max_valency`;
+    the function takes or returns other tensors; the settings of quantization make no
+    levels.
 
-    TensorFlow 2.20 brought it. Gradient: none registered. TPU only: its combiner is a
-    function of one sample that XLA compiles into a TPU program.
+    TensorFlow 2.20 brought it. Gradient: none registered. opwright brings kernels for
+    CPU.
 
     `XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput.create` in the current scope,
     with XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput.Options as keywords.
@@ -443,11 +484,13 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input(
         OpError: the op refuses an argument.
 
     Example:
-        >>> @tf.function(jit_compile=True)
-        ... def look_up(ends, samples, ids, positions, gains, table, combiner):
-        ...     return xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input(
-        ...         ends, samples, ids, positions, gains, table, [], 16, 4, 0, combiner,
-        ...         0.0, 0.0, 0, "films")
+        >>> csr = [2] + [8] * 7, [0] * 8, [0, 1] + [0] * 6, [1, 0] + [0] * 6, [1.0] * 8
+        >>> f = tf.function(lambda ids, rows: rows[:, 0] - rows[:, 1])
+        >>> f = f.get_concrete_function(tf.zeros(1, tf.int32), tf.zeros([1, 2, 1]))
+        >>> xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input(
+        ...     *csr, [[10.0], [30.0]], [], 1, 2, 0, f, 0.0, 0.0, 0, "films",
+        ...     num_sparsecores_per_device=1).activations.numpy()
+        array([[20.]], dtype=float32)
     """
     if _unknown or _surplus:
         raise XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput._refused(
