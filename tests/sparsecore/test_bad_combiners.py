@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from sparsecore.support import hostile_combiners
 from sparsecore.support.combiners import (
     COMBINERS,
     Shape,
@@ -229,3 +230,8 @@ def test_combined_update_bad_arguments_are_refused(
     words: str, changes: dict[str, Any]
 ) -> None:
     refused(words if ": " in words else f"{words}: ", partial(update, **changes))
+
+
+def test_combined_ops_drawn_damage_is_refused_or_computed() -> None:
+    refused_calls = hostile_combiners.run(300, 0)
+    assert 100 < refused_calls < 300
