@@ -51,6 +51,14 @@ function(opwright_library name)
   endif()
 endfunction()
 
+# Declares XLA's client in place of its headers: base/tf/xla_op_kernel.h. This only saves time.
+# Other versions may need more of the client than its name.
+function(opwright_declares_xla_client target)
+  if(TF_VERSION VERSION_GREATER_EQUAL 2.21 AND TF_VERSION VERSION_LESS 2.22)
+    target_compile_definitions(${target} PRIVATE OPWRIGHT_DECLARE_XLA_CLIENT)
+  endif()
+endfunction()
+
 # opwright_isa_sources(TARGET STEM FLAGS ...): STEM{portable,avx2,avx512}.cc, each compiled
 # for its instruction set, with these flags.
 function(opwright_isa_sources target stem)

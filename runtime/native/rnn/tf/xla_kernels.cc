@@ -1,21 +1,15 @@
 // The CudnnRNN ops for XLA, which compiles them under jit_compile and for TPUs. The kernels
 // check arguments and build the programs of xla/program.h.
-#include <algorithm>
 #include <cstdint>
 #include <optional>
-#include <string>
 #include <vector>
 
-#include "base/tf/register.h"
+#include "base/tf/register_xla.h"
+#include "base/tf/xla_call.h"
 #include "rnn/tf/call.h"
 #include "rnn/tf/keras_call.h"
 #include "rnn/tf/params_canonical.h"
-#include "rnn/tf/xla_op_kernel.h"
 #include "rnn/xla/program.h"
-#include "tensorflow/compiler/tf2xla/shape_util.h"
-#include "tensorflow/compiler/tf2xla/xla_op_registry.h"
-#include "tensorflow/core/framework/op.h"
-#include "xla/shape_util.h"
 
 namespace opwright::rnn {
 namespace {
@@ -25,27 +19,14 @@ using tensorflow::TensorShape;
 using tensorflow::XlaOpKernel;
 using tensorflow::XlaOpKernelContext;
 
-// Returns the name of input i. Lists are the last inputs, and all elements of a list have its
-// name.
-std::string NameOf(XlaOpKernelContext* context, int i) {
-  const tensorflow::OpDef* def;
-  const std::string& op = context->op_kernel().type_string();
-  if (!tensorflow::OpRegistry::Global()->LookUpOpDef(op, &def).ok()) return op;
-  return def->input_arg(std::min(i, def->input_arg_size() - 1)).name();
-}
-
-// Reads the shapes of all inputs. If XLA knows only a bound of a shape, the error is
-// Unimplemented. If auto-clustering chose the node, TensorFlow then runs it without XLA.
+// Reads the shapes of all inputs, which must be static.
 absl::Status ReadShapes(XlaOpKernelContext* context, std::vector<TensorShape>* shapes) {
-  shapes->resize(context->num_inputs());
+  XlaCall call(context);
+  TF_RETURN_IF_ERROR(call.ReadShapes());
+  shapes->resize(static_cast<size_t>(context->num_inputs()));
   for (int i = 0; i < context->num_inputs(); ++i) {
-    const auto shape = context->InputXlaShape(i);
-    if (!shape.ok()) return shape.status();
-    if (shape->is_dynamic()) {
-      return absl::UnimplementedError(NameOf(context, i) + ": must have a static shape, has " +
-                                      xla::ShapeUtil::HumanString(*shape));
-    }
-    TF_RETURN_IF_ERROR(tensorflow::XLAShapeToTensorShape(*shape, &(*shapes)[i]));
+    TensorShape* const shape = &(*shapes)[static_cast<size_t>(i)];
+    TF_RETURN_IF_ERROR(TensorShape::BuildTensorShape(call.shape(i), shape));
   }
   return absl::OkStatus();
 }
@@ -336,14 +317,7 @@ class XlaParamsToCanonicalOp : public XlaCanonicalOp {
   }
 };
 
-// Kernels are registered one by one and not with REGISTER_XLA_OP. In this way they can have a
-// priority, and registration also works after XLA's first compilation. No kernels are
-// registered for GPUs, because auto-clustering would then compile nodes that cuDNN would run.
-#define REGISTER_ON(DEVICE, NAME, OP) \
-  OPWRIGHT_REGISTER_KERNEL(NAME, .Device(DEVICE).TypeConstraint("T", kTypes), OP)
-#define REGISTER(NAME, OP)              \
-  REGISTER_ON("XLA_CPU_JIT", NAME, OP); \
-  REGISTER_ON("XLA_TPU_JIT", NAME, OP)
+#define REGISTER(NAME, OP) OPWRIGHT_REGISTER_XLA(NAME, .TypeConstraint("T", kTypes), OP)
 
 constexpr tensorflow::DataType kTypes[] = {tensorflow::DT_BFLOAT16, tensorflow::DT_HALF,
                                            tensorflow::DT_FLOAT, tensorflow::DT_DOUBLE};
@@ -361,24 +335,12 @@ REGISTER("CudnnRNNCanonicalToParamsV2", XlaCanonicalToParamsOp);
 REGISTER("CudnnRNNParamsToCanonical", XlaParamsToCanonicalOp);
 REGISTER("CudnnRNNParamsToCanonicalV2", XlaParamsToCanonicalOp);
 
-// XLA reads which inputs are compile-time constants only from XlaOpRegistry. The entries are
-// for a device that does not exist, so that XLA creates no second kernels from them.
-const bool kConstantsRegistered = [] {
-  const std::vector<std::string> known = tensorflow::XlaOpRegistry::GetAllRegisteredOps();
-  for (const char* name :
-       {"CudnnRNNParamsSize", "CudnnRNNCanonicalToParams", "CudnnRNNCanonicalToParamsV2",
-        "CudnnRNNParamsToCanonical", "CudnnRNNParamsToCanonicalV2"}) {
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    auto builder = tensorflow::XlaOpRegistrationBuilder::Name(name);
-    builder.Device("OPWRIGHT_NONE");
-    for (const char* size : kSizeNames) builder.CompileTimeConstantInput(size);
-    tensorflow::XlaOpRegistrar registrar(builder.Build(nullptr));
-  }
-  return true;
-}();
+const bool kConstantsRegistered = RegisterXlaConstants(
+    {"CudnnRNNParamsSize", "CudnnRNNCanonicalToParams", "CudnnRNNCanonicalToParamsV2",
+     "CudnnRNNParamsToCanonical", "CudnnRNNParamsToCanonicalV2"},
+    {kSizeNames[0], kSizeNames[1], kSizeNames[2]});
 
 #undef REGISTER
-#undef REGISTER_ON
 
 }  // namespace
 }  // namespace opwright::rnn

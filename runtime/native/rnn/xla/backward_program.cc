@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "rnn/layout.h"
-#include "rnn/xla/builder.h"
+#include "base/xla/builder.h"
 #include "rnn/xla/program.h"
 #include "rnn/xla/program_base.h"
 #include "xla/shape_util.h"

@@ -13,7 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "rnn/spec.h"
-#include "rnn/xla/builder.h"
+#include "base/xla/builder.h"
 #include "xla/xla_data.pb.h"
 
 namespace opwright::rnn {

@@ -10,7 +10,7 @@
 #include "absl/types/span.h"
 #include "rnn/layout.h"
 #include "rnn/spec.h"
-#include "rnn/xla/builder.h"
+#include "base/xla/builder.h"
 #include "rnn/xla/program.h"
 #include "xla/shape_util.h"
 #include "xla/xla_data.pb.h"
