@@ -100,7 +100,7 @@ test-cc: native ## Run the tests in C++.
 	$(BIN)/ctest --test-dir build/native --parallel $(JOBS) --output-on-failure --label-exclude cuda
 
 test-native: test-cc ## Run the tests of the native kernels.
-	$(PYTEST) tests/native tests/rnn tests/embedding tests/sparsecore
+	$(PYTEST) tests/native tests/rnn tests/embedding tests/sparsecore tests/xla_ops
 
 docs: native ## Renew the generated tables in docs/reference.
 	$(BIN)/python docs/embedding_tables.py

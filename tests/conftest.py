@@ -26,7 +26,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 TESTS = Path(__file__).parent
 # Folders whose tests need the native library.
-NATIVE = ("convert", "embedding", "native", "rnn", "sparsecore", "versions")
+NATIVE = ("convert", "embedding", "native", "rnn", "sparsecore", "versions", "xla_ops")
 
 # Files that take minutes, longest first: they begin first, so that no process ends
 # alone with one.

@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow as tf
 
 from tpu.support.remedies.case import (
-    COUNTS,
     FLOATS,
     IMAGE,
     LOGITS,
@@ -39,11 +38,6 @@ def _weighted_crops(image: tf.Tensor, boxes: tf.Tensor) -> tf.Tensor:
     rows, columns = weights(boxes[:, 0], boxes[:, 2]), weights(boxes[:, 1], boxes[:, 3])
     chosen = tf.gather(image, [0, 1, 0, 1])
     return tf.einsum("nyh,nhwc,nxw->nyxc", rows, chosen, columns)
-
-
-def _histogram(x: tf.Tensor) -> tf.Tensor:
-    bins = tf.histogram_fixed_width_bins(x, [-4.0, 4.0], nbins=4)
-    return tf.math.unsorted_segment_sum(tf.ones_like(bins), bins, num_segments=4)
 
 
 def _combined(boxes: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
@@ -322,13 +316,6 @@ CASES = (
         [IMAGE, np.array([[0, 0, 1, 1], [0.1, 0.2, 0.7, 0.9]] * 2, np.float32)],
     ),
     Case(
-        "histogram",
-        "HistogramFixedWidth",
-        lambda x: tf.histogram_fixed_width(x, [-4.0, 4.0], nbins=4),
-        _histogram,
-        [FLOATS],
-    ),
-    Case(
         "non_max_suppression",
         "CombinedNonMaxSuppression",
         _combined,
@@ -412,13 +399,6 @@ CASES = (
     Case("spectrogram", "AudioSpectrogram", _spectrogram, _short_time, [WAVE]),
     Case("lstm_block", "LSTMBlockCell", _block_cell, _lstm_cell, [*CELL.values()]),
     Case(
-        "nth_element",
-        "NthElement",
-        lambda x: tf.raw_ops.NthElement(input=x, n=2),
-        lambda x: tf.sort(x)[..., 2],
-        [FLOATS],
-    ),
-    Case(
         "bessel",
         "BesselI0",
         lambda x: tf.math.special.bessel_i0(x),
@@ -445,13 +425,6 @@ CASES = (
         _fractional,
         lambda x: tf.nn.max_pool2d(x, 2, 2, "VALID"),
         [IMAGE],
-    ),
-    Case(
-        "unravel_index",
-        "UnravelIndex",
-        lambda x: tf.unravel_index(x, [4, 8]),
-        lambda x: tf.stack([x // 8, x % 8]),
-        [COUNTS],
     ),
     Case(
         "special",
