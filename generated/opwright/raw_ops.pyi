@@ -20521,7 +20521,7 @@ def HistogramFixedWidth(
     number of bins below 1. The shape of `values` does not matter. Bucketize has bins of
     different widths, Bincount those of integers.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: int32, int64, float32 or float64.
 
@@ -21456,7 +21456,7 @@ def InTopK(
 
     InTopKV2 takes `k` as an input.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: int32 or int64.
 
@@ -28570,7 +28570,7 @@ def NthElement(
     A nan compares with nothing: in a row that holds one, any element may come out. `n`
     below 0, or not below the size of a row, is refused, and so is a scalar `input`.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -35325,7 +35325,7 @@ def RaggedBincount(
     RaggedCountSparseOutput makes a sparse matrix, for many numbers of which rows have
     few. SparseBincount takes sparse rows, DenseBincount dense ones.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `Tidx`: int32 or int64.
 
@@ -46629,7 +46629,7 @@ def SparseBincount(
     SparseCountSparseOutput makes a sparse matrix, for many numbers of which rows have
     few. RaggedBincount takes ragged rows, DenseBincount dense ones.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `Tidx`: int32 or int64.
 
@@ -56951,7 +56951,7 @@ def UnravelIndex(
     Positions that are too large are refused; negative ones are not noticed and give
     nonsense. Sizes of 0 are refused.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `Tidx`: int32 or int64.
 

@@ -57,7 +57,7 @@ class UnravelIndex(TensorOp[Tidx]):
     Positions that are too large are refused; negative ones are not noticed and give
     nonsense. Sizes of 0 are refused.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `Tidx`: int32 or int64.
 
@@ -78,6 +78,7 @@ class UnravelIndex(TensorOp[Tidx]):
         "dims": "(r,)",
         "output": "(r, *x)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output",)
     output: Output[Tidx]
     Inputs = UnravelIndexInputs
@@ -104,7 +105,7 @@ class UnravelIndex(TensorOp[Tidx]):
         axis. Positions that are too large are refused; negative ones are not noticed
         and give nonsense. Sizes of 0 are refused.
 
-        Gradient: none registered.
+        Gradient: none registered. opwright brings kernels for XLA.
 
         `Tidx`: int32 or int64.
 
@@ -169,7 +170,7 @@ def unravel_index(
     Positions that are too large are refused; negative ones are not noticed and give
     nonsense. Sizes of 0 are refused.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `Tidx`: int32 or int64.
 

@@ -72,7 +72,7 @@ class HistogramFixedWidth(TensorOp[Dtype]):
     number of bins below 1. The shape of `values` does not matter. Bucketize has bins of
     different widths, Bincount those of integers.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: int32, int64, float32 or float64.
 
@@ -98,6 +98,7 @@ class HistogramFixedWidth(TensorOp[Dtype]):
         "nbins": "()",
         "out": "(nbins,)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("out",)
     out: Output[Dtype]
     Inputs = HistogramFixedWidthInputs
@@ -148,7 +149,7 @@ class HistogramFixedWidth(TensorOp[Dtype]):
         number of bins below 1. The shape of `values` does not matter. Bucketize has
         bins of different widths, Bincount those of integers.
 
-        Gradient: none registered.
+        Gradient: none registered. opwright brings kernels for XLA.
 
         `T`: int32, int64, float32 or float64.
 
@@ -265,7 +266,7 @@ def histogram_fixed_width(
     number of bins below 1. The shape of `values` does not matter. Bucketize has bins of
     different widths, Bincount those of integers.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: int32, int64, float32 or float64.
 

@@ -60,7 +60,7 @@ class InTopK(TensorOp[TBool]):
 
     InTopKV2 takes `k` as an input.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: int32 or int64.
 
@@ -80,6 +80,7 @@ class InTopK(TensorOp[TBool]):
         "targets": "(n,)",
         "precision": "(n,)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("precision",)
     precision: Output[TBool]
     Inputs = InTopKInputs
@@ -109,7 +110,7 @@ class InTopK(TensorOp[TBool]):
 
         InTopKV2 takes `k` as an input.
 
-        Gradient: none registered.
+        Gradient: none registered. opwright brings kernels for XLA.
 
         `T`: int32 or int64.
 
@@ -179,7 +180,7 @@ def in_top_k(
 
     InTopKV2 takes `k` as an input.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: int32 or int64.
 

@@ -56,7 +56,7 @@ class NthElement(TensorOp[T]):
     A nan compares with nothing: in a row that holds one, any element may come out. `n`
     below 0, or not below the size of a row, is refused, and so is a scalar `input`.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -77,6 +77,7 @@ class NthElement(TensorOp[T]):
         "n": "()",
         "values": "(*batch,)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("values",)
     values: Output[T]
     Inputs = NthElementInputs
@@ -128,7 +129,7 @@ class NthElement(TensorOp[T]):
         `n` below 0, or not below the size of a row, is refused, and so is a scalar
         `input`.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
         float16, uint32 or uint64.
@@ -210,7 +211,7 @@ def nth_element(
     A nan compares with nothing: in a row that holds one, any element may come out. `n`
     below 0, or not below the size of a row, is refused, and so is a scalar `input`.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.

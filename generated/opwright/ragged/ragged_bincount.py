@@ -76,7 +76,7 @@ class RaggedBincount(TensorOp[T]):
     RaggedCountSparseOutput makes a sparse matrix, for many numbers of which rows have
     few. SparseBincount takes sparse rows, DenseBincount dense ones.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `Tidx`: int32 or int64.
 
@@ -105,6 +105,7 @@ class RaggedBincount(TensorOp[T]):
         "weights": "either((n,), (0,))",
         "output": "(rows, size)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output",)
     output: Output[T]
     Inputs = RaggedBincountInputs
@@ -160,7 +161,7 @@ class RaggedBincount(TensorOp[T]):
         RaggedCountSparseOutput makes a sparse matrix, for many numbers of which rows
         have few. SparseBincount takes sparse rows, DenseBincount dense ones.
 
-        Gradient: none registered.
+        Gradient: none registered. opwright brings kernels for XLA.
 
         `Tidx`: int32 or int64.
 
@@ -275,7 +276,7 @@ def ragged_bincount(
     RaggedCountSparseOutput makes a sparse matrix, for many numbers of which rows have
     few. SparseBincount takes sparse rows, DenseBincount dense ones.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `Tidx`: int32 or int64.
 

@@ -79,7 +79,7 @@ class SparseBincount(TensorOp[T]):
     SparseCountSparseOutput makes a sparse matrix, for many numbers of which rows have
     few. RaggedBincount takes ragged rows, DenseBincount dense ones.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `Tidx`: int32 or int64.
 
@@ -110,6 +110,7 @@ class SparseBincount(TensorOp[T]):
         "weights": "either((n,), (0,))",
         "output": "(size,) if r == 1 else (dense_shape[0], size)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output",)
     output: Output[T]
     Inputs = SparseBincountInputs
@@ -167,7 +168,7 @@ class SparseBincount(TensorOp[T]):
         SparseCountSparseOutput makes a sparse matrix, for many numbers of which rows
         have few. RaggedBincount takes ragged rows, DenseBincount dense ones.
 
-        Gradient: none registered.
+        Gradient: none registered. opwright brings kernels for XLA.
 
         `Tidx`: int32 or int64.
 
@@ -296,7 +297,7 @@ def sparse_bincount(
     SparseCountSparseOutput makes a sparse matrix, for many numbers of which rows have
     few. RaggedBincount takes ragged rows, DenseBincount dense ones.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `Tidx`: int32 or int64.
 
