@@ -48,6 +48,7 @@ LONG = (
     "embedding/test_numbers.py",
     "fuzz/test_fuzz.py",
     "rnn/test_xla.py",
+    "xla_ops/test_compiled_ops.py",
     "gpu/test_ops.py",
     "rnn/test_numbers.py",
     "reference/test_examples.py",

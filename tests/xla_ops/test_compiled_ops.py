@@ -12,7 +12,7 @@ import opwright
 from opwright import check_tpu
 from opwright_runtime.kernels import kernels
 from support.tiers import FULL
-from xla_ops.support.calls import assert_close, dtypes, run, split
+from xla_ops.support.calls import assert_close, dtypes, reference, run, split
 from xla_ops.support.draws import Draw
 from xla_ops.support.every_kind import KINDS
 
@@ -42,7 +42,7 @@ def compare(name: str, draw: Draw) -> None:
 
     for _ in range(VALUES):
         given, rest = split(name, values())
-        wanted = run(name, {**given, **rest})
+        wanted = reference(name, {**given, **rest})
         for one, other in zip(compiled(given, rest), wanted, strict=True):
             assert_close(one, other, kind.tolerance)
 

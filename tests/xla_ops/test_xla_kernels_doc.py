@@ -8,7 +8,7 @@ from support.places import ROOT
 from xla_ops.support.every_kind import KINDS
 
 PAGE = (ROOT / "docs/reference/xla_kernels.md").read_text("utf-8")
-ROWS = re.findall(r"^\| (`.*?) \| ?(.*?) \| ?(.*?) \|$", PAGE, re.MULTILINE)
+ROWS = re.findall(r"^\| (`.*?) \| ?(.*?) ?\| ?(.*?) ?\|$", PAGE, re.MULTILINE)
 
 
 def names(cell: str) -> list[str]:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from xla_ops.support import arrays
+from xla_ops.support import arrays, ragged, segments, sparse
 from xla_ops.support.draws import Kinds
 
-KINDS: Kinds = {**arrays.KINDS}
+KINDS: Kinds = {
+    **arrays.KINDS,
+    **ragged.KINDS,
+    **segments.KINDS,
+    **sparse.KINDS,
+}

@@ -74,6 +74,14 @@ class XlaCall {
     return Invalid(NameOf(i), problem);
   }
 
+  // The error for an input that must be known, in the words of TensorFlow.
+  absl::Status NotKnown(int i, const std::string& advice) const {
+    const tensorflow::OpKernel& kernel = context_->op_kernel();
+    return absl::InvalidArgumentError(StrCat("Input ", i, " to node `", kernel.name(),
+                                             "` with op ", kernel.type_string(),
+                                             " must be a compile-time constant. ", advice));
+  }
+
   absl::Status WantRank(int i, int64_t rank) const {
     if (this->rank(i) == rank) return absl::OkStatus();
     const std::string wanted = rank == 0 ? "be a scalar" : StrCat("have rank ", rank);
@@ -86,8 +94,7 @@ class XlaCall {
 
   // Reads integers that must be known when the program is compiled.
   absl::Status Known(int i, Sizes* values) const {
-    if (context_->ConstantInputReshapedToIntVector(i, values).ok()) return absl::OkStatus();
-    return Refuse(i, "must be known when the program is compiled");
+    return context_->ConstantInputReshapedToIntVector(i, values);
   }
   absl::Status Known(int i, int64_t* value) const {
     TF_RETURN_IF_ERROR(WantRank(i, 0));

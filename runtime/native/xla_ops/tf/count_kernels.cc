@@ -91,8 +91,7 @@ class SparseBincountOp : public RowBincountOp {
     const int64_t rows = rank == 1 ? 1 : dense[0];
     TF_RETURN_IF_ERROR(call->CheckSize(call->NameOf(2), {rows}));
     const xla::XlaOp row =
-        rank == 1 ? Zeros(call->builder(), xla::S64, {count})
-                  : xla::Reshape(xla::SliceInDim(call->input(0), 0, 1, 1, 1), {count});
+        rank == 1 ? Zeros(call->builder(), xla::S64, {count}) : Column(call->input(0), 0);
     xla::XlaOp made;
     TF_RETURN_IF_ERROR(Count(call, 1, 3, 4, rows, row, &made));
     call->Set(0, rank == 1 ? xla::Collapse(made, {0, 1}) : made);
@@ -110,7 +109,7 @@ OPWRIGHT_REGISTER_XLA("SparseBincount",
                       .TypeConstraint("Tidx", kIndices).TypeConstraint("T", kNumbers),
                       SparseBincountOp);
 
-const bool kConstantsRegistered =
+const bool kCountConstantsRegistered =
     RegisterXlaConstants({"HistogramFixedWidth"}, {"nbins"}) &&
     RegisterXlaConstants({"RaggedBincount"}, {"size"}) &&
     RegisterXlaConstants({"SparseBincount"}, {"dense_shape", "size"});

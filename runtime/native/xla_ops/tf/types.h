@@ -16,5 +16,17 @@ constexpr tensorflow::DataType kReal[] = {
     tensorflow::DT_DOUBLE,   tensorflow::DT_INT8,   tensorflow::DT_INT16,
     tensorflow::DT_INT32,    tensorflow::DT_INT64,  tensorflow::DT_UINT8,
     tensorflow::DT_UINT16,   tensorflow::DT_UINT32, tensorflow::DT_UINT64};
+constexpr tensorflow::DataType kNumeric[] = {
+    tensorflow::DT_BFLOAT16, tensorflow::DT_HALF,   tensorflow::DT_FLOAT,
+    tensorflow::DT_DOUBLE,   tensorflow::DT_INT8,   tensorflow::DT_INT16,
+    tensorflow::DT_INT32,    tensorflow::DT_INT64,  tensorflow::DT_UINT8,
+    tensorflow::DT_UINT16,   tensorflow::DT_UINT32, tensorflow::DT_UINT64,
+    tensorflow::DT_COMPLEX64};
+constexpr tensorflow::DataType kAny[] = {
+    tensorflow::DT_BFLOAT16, tensorflow::DT_HALF,     tensorflow::DT_FLOAT,
+    tensorflow::DT_DOUBLE,   tensorflow::DT_INT8,     tensorflow::DT_INT16,
+    tensorflow::DT_INT32,    tensorflow::DT_INT64,    tensorflow::DT_UINT8,
+    tensorflow::DT_UINT16,   tensorflow::DT_UINT32,   tensorflow::DT_UINT64,
+    tensorflow::DT_BOOL,     tensorflow::DT_COMPLEX64};
 
 }  // namespace opwright::xla_ops

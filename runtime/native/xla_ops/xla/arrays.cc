@@ -12,7 +12,7 @@ xla::XlaOp UnravelIndex(xla::XlaOp indices, xla::XlaOp dims, int64_t rank, const
   std::vector<xla::XlaOp> coordinates(static_cast<size_t>(rank));
   xla::XlaOp left = indices;
   for (int64_t i = rank; i-- > 0;) {
-    const xla::XlaOp size = xla::Reshape(xla::SliceInDim(dims, i, i + 1, 1, 0), {});
+    const xla::XlaOp size = Element(dims, i);
     coordinates[static_cast<size_t>(i)] = xla::Reshape(xla::Rem(left, size), row);
     left = xla::Div(left, size);
   }

@@ -5,9 +5,7 @@ namespace opwright::xla_ops {
 xla::XlaOp HistogramBins(xla::XlaOp values, xla::XlaOp range, int64_t bins) {
   xla::XlaBuilder* const builder = values.builder();
   if (bins == 1) return xla::ConvertElementType(xla::ZerosLike(values), xla::S32);
-  const auto bound = [&](int64_t i) {
-    return xla::Reshape(xla::SliceInDim(range, i, i + 1, 1, 0), {});
-  };
+  const auto bound = [&](int64_t i) { return Element(range, i); };
   const auto wide = [](xla::XlaOp x) { return xla::ConvertElementType(x, xla::F64); };
   const auto number = [&](int64_t x) {
     return xla::ConstantR0<double>(builder, static_cast<double>(x));

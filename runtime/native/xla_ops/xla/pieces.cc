@@ -142,13 +142,32 @@ xla::XlaOp ReduceDims(xla::XlaOp x, Combine combine, const Sizes& dims) {
 }
 
 xla::XlaOp RunningSum(xla::XlaOp x) {
-  xla::XlaBuilder* const builder = x.builder();
   const int64_t size = Product(SizesOf(x));
-  if (size == 0) return x;
-  const xla::PrimitiveType type = TypeOf(x);
-  return xla::ReduceWindowWithGeneralPadding(x, xla::Zero(builder, type),
-                                             xla::CreateScalarAddComputation(type, builder),
-                                             {size}, {1}, {}, {}, {{size - 1, 0}});
+  const xla::XlaOp zero = xla::Zero(x.builder(), TypeOf(x));
+  for (int64_t step = 1; step < size; step *= 2) {
+    x = x + xla::PadInDim(xla::SliceInDim(x, 0, size - step, 1, 0), zero, 0, step, 0);
+  }
+  return x;
+}
+
+xla::XlaOp Column(xla::XlaOp matrix, int64_t i) {
+  return xla::Reshape(xla::SliceInDim(matrix, i, i + 1, 1, 1), {SizesOf(matrix)[0]});
+}
+
+xla::XlaOp Element(xla::XlaOp vector, int64_t i) {
+  return xla::Reshape(xla::SliceInDim(vector, i, i + 1, 1, 0), {});
+}
+
+xla::XlaOp FromColumns(xla::XlaBuilder* builder, const std::vector<xla::XlaOp>& columns,
+                       int64_t rows) {
+  if (columns.empty()) return Zeros(builder, xla::S64, {rows, 0});
+  std::vector<xla::XlaOp> wide;
+  for (const xla::XlaOp column : columns) wide.push_back(xla::Reshape(column, {rows, 1}));
+  return xla::ConcatInDim(builder, wide, 1);
+}
+
+xla::PrimitiveType WideType(xla::PrimitiveType type) {
+  return type == xla::F16 || type == xla::BF16 ? xla::F32 : type;
 }
 
 }  // namespace opwright::xla_ops

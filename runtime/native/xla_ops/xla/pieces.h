@@ -47,6 +47,14 @@ xla::XlaOp ReduceDims(xla::XlaOp x, Combine combine, const Sizes& dims);
 // The sums of the first i + 1 elements of a vector.
 xla::XlaOp RunningSum(xla::XlaOp x);
 
+// The i-th column of a matrix, element of a vector, and the matrix of columns of 64 bits.
+xla::XlaOp Column(xla::XlaOp matrix, int64_t i);
+xla::XlaOp Element(xla::XlaOp vector, int64_t i);
+xla::XlaOp FromColumns(xla::XlaBuilder* builder, const std::vector<xla::XlaOp>& columns,
+                       int64_t rows);
+// The type in which numbers of `type` are summed.
+xla::PrimitiveType WideType(xla::PrimitiveType type);
+
 // Returns `x` as the whole of a shape, given the dimensions that its own become.
 inline xla::XlaOp Spread(xla::XlaOp x, const Sizes& sizes, const Sizes& dims) {
   return xla::BroadcastInDim(x, sizes, dims);

@@ -1,0 +1,236 @@
+"""Gradients, wrong calls and wrong values of ops that opwright compiles with XLA."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import opwright  # noqa: F401
+
+IDS = [0, 0, 2, 2, 2]
+MATRIX = tf.SparseTensor([[0, 1], [1, 0], [1, 2]], [1.0, 2.0, 3.0], [2, 3])
+ROWS = np.arange(10, dtype=np.float32).reshape(5, 2) - 3
+GRADIENTS: dict[str, tuple[Callable[..., Any], Any]] = {
+    "segment_sum": (lambda x: tf.math.segment_sum(x, IDS), ROWS),
+    "segment_mean": (lambda x: tf.math.segment_mean(x, IDS), ROWS),
+    "segment_max": (lambda x: tf.math.segment_max(x, IDS), ROWS),
+    "segment_min": (lambda x: tf.math.segment_min(x, IDS), ROWS),
+    "sparse_segment_sum": (
+        lambda x: tf.sparse.segment_sum(x, [4, 1, 1], [0, 0, 1]),
+        ROWS,
+    ),
+    "sparse_segment_mean": (
+        lambda x: tf.sparse.segment_mean(x, [4, 1, 1], [0, 0, 1], num_segments=3),
+        ROWS,
+    ),
+    "sparse_segment_sqrt_n": (
+        lambda x: tf.sparse.segment_sqrt_n(x, [4, 1, 1], [0, 0, 1]),
+        ROWS,
+    ),
+    "sparse_dense_matmul": (
+        lambda x: tf.sparse.sparse_dense_matmul(MATRIX, x),
+        ROWS[:3],
+    ),
+    "values_of_sparse_dense_matmul": (
+        lambda x: tf.sparse.sparse_dense_matmul(MATRIX.with_values(x), ROWS[:3]),
+        MATRIX.values,
+    ),
+    "sparse_softmax": (
+        lambda x: tf.sparse.softmax(MATRIX.with_values(x)).values,
+        MATRIX.values,
+    ),
+    "sparse_reduce_sum": (
+        lambda x: tf.sparse.reduce_sum(MATRIX.with_values(x), axis=1),
+        MATRIX.values,
+    ),
+    "sparse_cwise_mul": (
+        lambda x: tf.sparse.map_values(tf.square, MATRIX.with_values(x) * ROWS[:2, :1]),
+        MATRIX.values,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_compiled_gradient_matches_eager(name: str) -> None:
+    function, given = GRADIENTS[name]
+    x = tf.constant(given)
+
+    def gradient(x: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = function(x)
+            y = getattr(y, "values", y)
+            loss = tf.reduce_sum(y * y * y)
+        return tape.gradient(loss, x)
+
+    wanted = gradient(x)
+    found = tf.function(gradient, jit_compile=True, autograph=False)(x)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def compiled(name: str, **given: Any) -> Any:
+    tensors = {key: tf.constant(value) for key, value in given.items()}
+
+    @tf.function(jit_compile=True, autograph=False)
+    def function(given: dict[str, tf.Tensor]) -> Any:
+        return getattr(tf.raw_ops, name)(**given)
+
+    return function(tensors)
+
+
+def eager(name: str, **given: Any) -> Any:
+    return getattr(tf.raw_ops, name)(**given)
+
+
+COO = {"indices": [[0, 1], [1, 0]], "shape": [2, 3]}
+#: By op: wrong values that XLA does not refuse, and what it computes.
+NOT_CHECKED: list[tuple[str, dict[str, Any], Any]] = [
+    (
+        "SparseSegmentSumWithNumSegments",
+        {
+            "data": [[1.0], [2.0]],
+            "indices": [0, 7, 0],
+            "segment_ids": [0, 0, 2],
+            "num_segments": 2,
+        },
+        [[3.0], [0.0]],
+    ),
+    (
+        "SparseTensorDenseMatMul",
+        {
+            "a_indices": [[0, 9], [9, 0], [1, 1]],
+            "a_values": [1.0, 1.0, 2.0],
+            "a_shape": np.array([2, 2]),
+            "b": [[1.0], [5.0]],
+        },
+        [[0.0], [10.0]],
+    ),
+    (
+        "SparseReduceSum",
+        {
+            "input_indices": np.array([[0, 1], [5, 0]]),
+            "input_values": [1.0, 2.0],
+            "input_shape": np.array([2, 3]),
+            "reduction_axes": [1],
+        },
+        [1.0, 0.0],
+    ),
+    (
+        "RaggedBincount",
+        {
+            "splits": np.array([0, 1, 2]),
+            "values": [-1, 1],
+            "size": 2,
+            "weights": np.zeros([0], np.float32),
+        },
+        [[0.0, 0.0], [0.0, 1.0]],
+    ),
+    ("UnravelIndex", {"indices": [7], "dims": [2, 3]}, [[0], [1]]),
+    ("NthElement", {"input": [3.0, 1.0, 2.0], "n": 9}, 3.0),
+    (
+        "HistogramFixedWidth",
+        {"values": [0.5, np.nan], "value_range": [0.0, 1.0], "nbins": 2},
+        [0, 1],
+    ),
+    (
+        "SparseTensorDenseAdd",
+        {
+            "a_indices": [[0, 1], [5, 0]],
+            "a_values": [1.0, 2.0],
+            "a_shape": [1, 2],
+            "b": [[1.0, 1.0]],
+        },
+        [[1.0, 2.0]],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "wanted"), NOT_CHECKED, ids=[one[0] for one in NOT_CHECKED]
+)
+def test_compiled_op_wrong_values_do_what_the_page_says(
+    name: str, given: dict[str, Any], wanted: Any
+) -> None:
+    with pytest.raises((tf.errors.InvalidArgumentError, tf.errors.InternalError)):
+        eager(name, **given)
+    np.testing.assert_allclose(compiled(name, **given), wanted)
+
+
+#: By op: a wrong call, and the argument that the error names.
+REFUSED: list[tuple[str, str, dict[str, Any]]] = [
+    ("SegmentSum", "segment_ids", {"data": [1.0, 2.0], "segment_ids": [1, 0]}),
+    ("SegmentSum", "segment_ids", {"data": [1.0, 2.0], "segment_ids": [-1, 0]}),
+    ("SegmentSum", "segment_ids", {"data": [1.0, 2.0], "segment_ids": [0]}),
+    (
+        "SegmentSum",
+        "segment_ids",
+        {"data": [1.0], "segment_ids": np.array([2**63 - 1])},
+    ),
+    (
+        "SparseSegmentSumWithNumSegments",
+        "num_segments",
+        {"data": [1.0], "indices": [0], "segment_ids": [0], "num_segments": -1},
+    ),
+    (
+        "SparseTensorDenseMatMul",
+        "a_shape",
+        {
+            "a_indices": np.zeros([0, 2], np.int64),
+            "a_values": np.zeros([0], np.float32),
+            "a_shape": np.array([2**62, 1]),
+            "b": [[1.0]],
+        },
+    ),
+    (
+        "SparseReduceSum",
+        "reduction_axes",
+        {
+            "input_indices": np.array([[0, 1]]),
+            "input_values": [1.0],
+            "input_shape": np.array([2, 3]),
+            "reduction_axes": [2],
+        },
+    ),
+    (
+        "HistogramFixedWidth",
+        "nbins",
+        {"values": [0.5], "value_range": [0.0, 1.0], "nbins": 0},
+    ),
+    ("NthElement", "input", {"input": np.zeros([2, 0], np.float32), "n": 0}),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "argument", "given"),
+    REFUSED,
+    ids=[f"{name}-{argument}-{n}" for n, (name, argument, _) in enumerate(REFUSED)],
+)
+def test_compiled_op_wrong_call_is_refused(
+    name: str, argument: str, given: dict[str, Any]
+) -> None:
+    unknown = {
+        key: tf.TensorSpec(None, tf.convert_to_tensor(value).dtype)
+        for key, value in given.items()
+    }
+
+    @tf.function(input_signature=[unknown], jit_compile=True, autograph=False)
+    def function(given: dict[str, tf.Tensor]) -> Any:
+        return getattr(tf.raw_ops, name)(**given)
+
+    with pytest.raises(tf.errors.InvalidArgumentError) as raised:
+        function({key: tf.convert_to_tensor(value) for key, value in given.items()})
+    assert f"{argument}: " in str(raised.value)
+
+
+def test_compiled_op_dynamic_shape_is_refused() -> None:
+    @tf.function(jit_compile=True, autograph=False)
+    def function(x: tf.Tensor) -> Any:
+        return tf.raw_ops.NthElement(input=tf.boolean_mask(x, x > 0), n=0)
+
+    # Unimplemented: with automatic clustering TensorFlow then runs it without XLA.
+    with pytest.raises(tf.errors.UnimplementedError, match=r"input: .* static shape"):
+        function(tf.constant([1.0, -1.0, 2.0]))
