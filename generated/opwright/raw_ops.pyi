@@ -35691,7 +35691,7 @@ def RaggedTensorToSparse(
     rows of the next dimension; others are refused. RaggedTensorToTensor makes a dense
     one.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `RAGGED_RANK`: at least 1.
 
@@ -35738,7 +35738,7 @@ def RaggedTensorToTensor(
     well, and splits that end beyond the number of values. RaggedTensorToSparse makes a
     sparse tensor.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `Tindex`: int64 or int32.
 
@@ -43504,7 +43504,7 @@ def SegmentMax(
     GPUs what comes out is not specified. UnsortedSegmentMax takes ids in any order and
     marks groups without rows by the lowest number of the dtype.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -43588,7 +43588,7 @@ def SegmentMean(
     ids: tf.math.unsorted_segment_mean divides UnsortedSegmentSum by the counts.
     SparseSegmentMean picks rows first.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -43626,7 +43626,7 @@ def SegmentMin(
     GPUs what comes out is not specified. UnsortedSegmentMin takes ids in any order and
     marks groups without rows by the greatest number of the dtype.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -43706,7 +43706,7 @@ def SegmentProd(
     GPUs what comes out is not specified. UnsortedSegmentProd takes ids in any order and
     a number of groups.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -43787,7 +43787,7 @@ def SegmentSum(
     a number of groups; SparseSegmentSum picks rows first. The family has SegmentMean,
     SegmentMax, SegmentMin and SegmentProd.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -46673,7 +46673,7 @@ def SparseConcat(
     The entries of the result are in row-major order, sorted anew where those of an
     input were not. SparseSplit is the way back. Concat joins dense tensors.
 
-    Gradient: declared not differentiable.
+    Gradient: declared not differentiable. opwright brings kernels for XLA.
 
     `N`: at least 2.
 
@@ -46977,7 +46977,7 @@ def SparseDenseCwiseAdd(
     shape for which that fails is refused, as are coordinates out of range.
     SparseTensorDenseAdd gives the whole sum, as a dense tensor.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -47019,7 +47019,7 @@ def SparseDenseCwiseDiv(
     the sparse tensor has no entry does no harm. Quotients of integers are rounded
     towards 0.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -47059,7 +47059,7 @@ def SparseDenseCwiseMul(
     shape for which that fails is refused, as are coordinates out of range.
     SparseTensorDenseMatMul multiplies matrices.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -47130,7 +47130,7 @@ def SparseFillEmptyRowsGrad(
       d_values[i] = grad_values[reverse_index_map[i]]
       d_default_value = sum of grad_values at all other positions
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `opwright.sparse.sparse_fill_empty_rows_grad` has an example.
 
@@ -47604,7 +47604,7 @@ def SparseReduceMax(
     places out. An empty list of axes reduces nothing. An axis out of range is refused;
     one that is there twice counts once. Coordinates may come in any order.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -47690,7 +47690,7 @@ def SparseReduceSum(
     places out. An empty list of axes reduces nothing. An axis out of range is refused;
     one that is there twice counts once. Coordinates may come in any order.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -47771,7 +47771,7 @@ def SparseReorder(
     tensors, want sorted entries; those that TensorFlow makes are, so the op is for
     coordinates that you put together yourself.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `opwright.sparse.sparse_reorder` has an example.
 
@@ -47801,7 +47801,7 @@ def SparseReshape(
     and is made from the others. The sizes have to have the same product as before, or
     the call is refused.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `opwright.sparse.sparse_reshape` has an example.
 
@@ -47841,7 +47841,7 @@ def SparseSegmentMean(
     SparseSegmentSum and SparseSegmentSqrtN differ in what they divide by.
     tf.math.unsorted_segment_mean takes the rows themselves, in any order of segments.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -47885,7 +47885,7 @@ def SparseSegmentMeanGrad(
     SparseSegmentMeanGradV2 gives the others alone. Here ids may come in any order;
     indices and ids out of range are refused.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -47974,7 +47974,7 @@ def SparseSegmentMeanWithNumSegments(
     SparseSegmentMean makes as many segments as the ids need. SparseSegmentSum and
     SparseSegmentSqrtN differ in what they divide by.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -48027,7 +48027,7 @@ def SparseSegmentSqrtN(
     SparseSegmentSum and SparseSegmentMean differ in what they divide by.
     tf.math.unsorted_segment_sqrt_n takes the rows themselves, in any order of segments.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -48071,7 +48071,7 @@ def SparseSegmentSqrtNGrad(
     SparseSegmentSqrtNGradV2 gives the others alone. Here ids may come in any order;
     indices and ids out of range are refused.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -48161,7 +48161,7 @@ def SparseSegmentSqrtNWithNumSegments(
     SparseSegmentSqrtN makes as many segments as the ids need. SparseSegmentSum and
     SparseSegmentMean differ in what they divide by.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -48211,7 +48211,7 @@ def SparseSegmentSum(
     SparseSegmentMean and SparseSegmentSqrtN divide the sums. UnsortedSegmentSum takes
     the rows themselves, in any order of segments.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -48255,7 +48255,7 @@ def SparseSegmentSumGrad(
     SparseSegmentSumGradV2 gives the others alone. Here ids may come in any order;
     indices and ids out of range are refused.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -48341,7 +48341,7 @@ def SparseSegmentSumWithNumSegments(
     SparseSegmentSum makes as many segments as the ids need. SparseSegmentMean and
     SparseSegmentSqrtN divide the sums.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -48462,7 +48462,7 @@ def SparseSoftmax(
     to follow each other, as they do in row-major order. Tensors of less than two
     dimensions are refused. Softmax takes dense tensors.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float16, float32 or float64.
 
@@ -48669,7 +48669,7 @@ def SparseTensorDenseAdd(
     refused, and more than 5 dimensions. SparseDenseCwiseAdd broadcasts, but keeps only
     the places of the sparse tensor.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -48714,7 +48714,7 @@ def SparseTensorDenseMatMul(
     complex matrices are conjugated. For stacks of sparse matrices there is
     SparseMatrixMatMul, for dense matrices with many zeros SparseMatMul.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `Tindices`: int32 or int64.
 

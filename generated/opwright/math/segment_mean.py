@@ -67,7 +67,7 @@ class SegmentMean(TensorOp[T]):
     ids: tf.math.unsorted_segment_mean divides UnsortedSegmentSum by the counts.
     SparseSegmentMean picks rows first.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -90,6 +90,7 @@ class SegmentMean(TensorOp[T]):
         "segment_ids": "(n,)",
         "output": "(_groups, *x)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output",)
     output: Output[T]
     Inputs = SegmentMeanInputs
@@ -123,7 +124,7 @@ class SegmentMean(TensorOp[T]):
         unsorted ids: tf.math.unsorted_segment_mean divides UnsortedSegmentSum by the
         counts. SparseSegmentMean picks rows first.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
         quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
@@ -200,7 +201,7 @@ def segment_mean(
     ids: tf.math.unsorted_segment_mean divides UnsortedSegmentSum by the counts.
     SparseSegmentMean picks rows first.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.

@@ -60,7 +60,7 @@ class SegmentMin(TensorOp[T]):
     GPUs what comes out is not specified. UnsortedSegmentMin takes ids in any order and
     marks groups without rows by the greatest number of the dtype.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -83,6 +83,7 @@ class SegmentMin(TensorOp[T]):
         "segment_ids": "(n,)",
         "output": "(_groups, *x)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output",)
     output: Output[T]
     Inputs = SegmentMinInputs
@@ -114,7 +115,7 @@ class SegmentMin(TensorOp[T]):
         on GPUs what comes out is not specified. UnsortedSegmentMin takes ids in any
         order and marks groups without rows by the greatest number of the dtype.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
         float16, uint32 or uint64.
@@ -188,7 +189,7 @@ def segment_min(
     GPUs what comes out is not specified. UnsortedSegmentMin takes ids in any order and
     marks groups without rows by the greatest number of the dtype.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.

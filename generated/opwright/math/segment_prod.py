@@ -63,7 +63,7 @@ class SegmentProd(TensorOp[T]):
     GPUs what comes out is not specified. UnsortedSegmentProd takes ids in any order and
     a number of groups.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -86,6 +86,7 @@ class SegmentProd(TensorOp[T]):
         "segment_ids": "(n,)",
         "output": "(_groups, *x)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output",)
     output: Output[T]
     Inputs = SegmentProdInputs
@@ -115,7 +116,7 @@ class SegmentProd(TensorOp[T]):
         on GPUs what comes out is not specified. UnsortedSegmentProd takes ids in any
         order and a number of groups.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
         quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
@@ -188,7 +189,7 @@ def segment_prod(
     GPUs what comes out is not specified. UnsortedSegmentProd takes ids in any order and
     a number of groups.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.

@@ -65,7 +65,7 @@ class SegmentSum(TensorOp[T]):
     a number of groups; SparseSegmentSum picks rows first. The family has SegmentMean,
     SegmentMax, SegmentMin and SegmentProd.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -91,6 +91,7 @@ class SegmentSum(TensorOp[T]):
         "segment_ids": "(n,)",
         "output": "(_groups, *x)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output",)
     output: Output[T]
     Inputs = SegmentSumInputs
@@ -122,7 +123,7 @@ class SegmentSum(TensorOp[T]):
         order and a number of groups; SparseSegmentSum picks rows first. The family has
         SegmentMean, SegmentMax, SegmentMin and SegmentProd.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
         quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
@@ -200,7 +201,7 @@ def segment_sum(
     a number of groups; SparseSegmentSum picks rows first. The family has SegmentMean,
     SegmentMax, SegmentMin and SegmentProd.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.

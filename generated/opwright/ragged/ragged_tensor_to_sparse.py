@@ -75,7 +75,7 @@ class RaggedTensorToSparse(Op, Generic[T]):
     rows of the next dimension; others are refused. RaggedTensorToTensor makes a dense
     one.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `RAGGED_RANK`: at least 1.
 
@@ -105,6 +105,7 @@ class RaggedTensorToSparse(Op, Generic[T]):
         "sparse_values": "(_entries,)",
         "sparse_dense_shape": "(RAGGED_RANK + 1 + len(rest),)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("sparse_indices", "sparse_values", "sparse_dense_shape")
     sparse_indices: Output[TInt64]
     sparse_values: Output[T]
@@ -134,7 +135,7 @@ class RaggedTensorToSparse(Op, Generic[T]):
         of rows of the next dimension; others are refused. RaggedTensorToTensor makes a
         dense one.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         `RAGGED_RANK`: at least 1.
 
@@ -212,7 +213,7 @@ def ragged_tensor_to_sparse(
     rows of the next dimension; others are refused. RaggedTensorToTensor makes a dense
     one.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `RAGGED_RANK`: at least 1.
 

@@ -89,7 +89,7 @@ class RaggedTensorToTensor(TensorOp[T]):
     well, and splits that end beyond the number of values. RaggedTensorToSparse makes a
     sparse tensor.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `Tindex`: int64 or int32.
 
@@ -128,6 +128,7 @@ class RaggedTensorToTensor(TensorOp[T]):
         "row_partition_tensors": "(s[i],) if num_row_partition_tensors == 1 else (...,)",
         "result": "(_, _, *rest) if num_row_partition_tensors == 1 else (...,)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("result",)
     result: Output[T]
     Inputs = RaggedTensorToTensorInputs
@@ -165,7 +166,7 @@ class RaggedTensorToTensor(TensorOp[T]):
         as well, and splits that end beyond the number of values. RaggedTensorToSparse
         makes a sparse tensor.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         `Tindex`: int64 or int32.
 
@@ -360,7 +361,7 @@ def ragged_tensor_to_tensor(
     well, and splits that end beyond the number of values. RaggedTensorToSparse makes a
     sparse tensor.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `Tindex`: int64 or int32.
 

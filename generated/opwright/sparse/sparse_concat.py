@@ -74,7 +74,7 @@ class SparseConcat(Op, Generic[T]):
     The entries of the result are in row-major order, sorted anew where those of an
     input were not. SparseSplit is the way back. Concat joins dense tensors.
 
-    Gradient: declared not differentiable.
+    Gradient: declared not differentiable. opwright brings kernels for XLA.
 
     `N`: at least 2.
 
@@ -106,6 +106,7 @@ class SparseConcat(Op, Generic[T]):
         "output_values": "(sum(n),)",
         "output_shape": "(r,)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output_indices", "output_values", "output_shape")
     output_indices: Output[TInt64]
     output_values: Output[T]
@@ -137,7 +138,7 @@ class SparseConcat(Op, Generic[T]):
         The entries of the result are in row-major order, sorted anew where those of an
         input were not. SparseSplit is the way back. Concat joins dense tensors.
 
-        Gradient: declared not differentiable.
+        Gradient: declared not differentiable. opwright brings kernels for XLA.
 
         `N`: at least 2.
 
@@ -240,7 +241,7 @@ def sparse_concat(
     The entries of the result are in row-major order, sorted anew where those of an
     input were not. SparseSplit is the way back. Concat joins dense tensors.
 
-    Gradient: declared not differentiable.
+    Gradient: declared not differentiable. opwright brings kernels for XLA.
 
     `N`: at least 2.
 

@@ -61,7 +61,7 @@ class SparseDenseCwiseAdd(TensorOp[T]):
     shape for which that fails is refused, as are coordinates out of range.
     SparseTensorDenseAdd gives the whole sum, as a dense tensor.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -86,6 +86,7 @@ class SparseDenseCwiseAdd(TensorOp[T]):
         "dense": "where((*d,), len(d) <= r)",
         "output": "(n,)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output",)
     output: Output[T]
     Inputs = SparseDenseCwiseAddInputs
@@ -115,7 +116,7 @@ class SparseDenseCwiseAdd(TensorOp[T]):
         a shape for which that fails is refused, as are coordinates out of range.
         SparseTensorDenseAdd gives the whole sum, as a dense tensor.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
         quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
@@ -210,7 +211,7 @@ def sparse_dense_cwise_add(
     shape for which that fails is refused, as are coordinates out of range.
     SparseTensorDenseAdd gives the whole sum, as a dense tensor.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.

@@ -63,7 +63,7 @@ class SparseDenseCwiseDiv(TensorOp[T]):
     the sparse tensor has no entry does no harm. Quotients of integers are rounded
     towards 0.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -88,6 +88,7 @@ class SparseDenseCwiseDiv(TensorOp[T]):
         "dense": "where((*d,), len(d) <= r)",
         "output": "(n,)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output",)
     output: Output[T]
     Inputs = SparseDenseCwiseDivInputs
@@ -119,7 +120,7 @@ class SparseDenseCwiseDiv(TensorOp[T]):
         `dense` where the sparse tensor has no entry does no harm. Quotients of integers
         are rounded towards 0.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
         quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
@@ -216,7 +217,7 @@ def sparse_dense_cwise_div(
     the sparse tensor has no entry does no harm. Quotients of integers are rounded
     towards 0.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.

@@ -66,7 +66,7 @@ class SparseFillEmptyRowsGrad(Op, Generic[T]):
       d_values[i] = grad_values[reverse_index_map[i]]
       d_default_value = sum of grad_values at all other positions
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     Attributes:
         d_values: `T`, `n`. Gradient for the values.
@@ -86,6 +86,7 @@ class SparseFillEmptyRowsGrad(Op, Generic[T]):
         "d_values": "(n,)",
         "d_default_value": "()",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("d_values", "d_default_value")
     d_values: Output[T]
     d_default_value: Output[T]
@@ -113,7 +114,7 @@ class SparseFillEmptyRowsGrad(Op, Generic[T]):
           d_values[i] = grad_values[reverse_index_map[i]]
           d_default_value = sum of grad_values at all other positions
 
-        Gradient: none registered.
+        Gradient: none registered. opwright brings kernels for XLA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -181,7 +182,7 @@ def sparse_fill_empty_rows_grad(
       d_values[i] = grad_values[reverse_index_map[i]]
       d_default_value = sum of grad_values at all other positions
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `SparseFillEmptyRowsGrad.create` in the current scope.
 

@@ -64,7 +64,7 @@ class SparseReduceMax(TensorOp[T]):
     places out. An empty list of axes reduces nothing. An axis out of range is refused;
     one that is there twice counts once. Coordinates may come in any order.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -93,6 +93,7 @@ class SparseReduceMax(TensorOp[T]):
         "reduction_axes": "either((), (k,))",
         "output": "(*reduce(input_shape, reduction_axes, keep_dims),)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output",)
     output: Output[T]
     Inputs = SparseReduceMaxInputs
@@ -145,7 +146,7 @@ class SparseReduceMax(TensorOp[T]):
         such places out. An empty list of axes reduces nothing. An axis out of range is
         refused; one that is there twice counts once. Coordinates may come in any order.
 
-        Gradient: none registered.
+        Gradient: none registered. opwright brings kernels for XLA.
 
         `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
         float16, uint32 or uint64.
@@ -269,7 +270,7 @@ def sparse_reduce_max(
     places out. An empty list of axes reduces nothing. An axis out of range is refused;
     one that is there twice counts once. Coordinates may come in any order.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.

@@ -62,7 +62,7 @@ class SparseReduceSum(TensorOp[T]):
     places out. An empty list of axes reduces nothing. An axis out of range is refused;
     one that is there twice counts once. Coordinates may come in any order.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -91,6 +91,7 @@ class SparseReduceSum(TensorOp[T]):
         "reduction_axes": "either((), (k,))",
         "output": "(*reduce(input_shape, reduction_axes, keep_dims),)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output",)
     output: Output[T]
     Inputs = SparseReduceSumInputs
@@ -141,7 +142,7 @@ class SparseReduceSum(TensorOp[T]):
         such places out. An empty list of axes reduces nothing. An axis out of range is
         refused; one that is there twice counts once. Coordinates may come in any order.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
         quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
@@ -264,7 +265,7 @@ def sparse_reduce_sum(
     places out. An empty list of axes reduces nothing. An axis out of range is refused;
     one that is there twice counts once. Coordinates may come in any order.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.

@@ -63,7 +63,7 @@ class SparseReorder(Op, Generic[T]):
     tensors, want sorted entries; those that TensorFlow makes are, so the op is for
     coordinates that you put together yourself.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     Attributes:
         output_indices: int64, `n r`. The same coordinates, sorted.
@@ -84,6 +84,7 @@ class SparseReorder(Op, Generic[T]):
         "output_indices": "(n, r)",
         "output_values": "(n,)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output_indices", "output_values")
     output_indices: Output[TInt64]
     output_values: Output[T]
@@ -111,7 +112,7 @@ class SparseReorder(Op, Generic[T]):
         two tensors, want sorted entries; those that TensorFlow makes are, so the op is
         for coordinates that you put together yourself.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -190,7 +191,7 @@ def sparse_reorder(
     tensors, want sorted entries; those that TensorFlow makes are, so the op is for
     coordinates that you put together yourself.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `SparseReorder.create` in the current scope.
 

@@ -53,7 +53,7 @@ class SparseReshape(Op):
     and is made from the others. The sizes have to have the same product as before, or
     the call is refused.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     Attributes:
         output_indices: int64, `n s`. Where the entries stand now.
@@ -74,6 +74,7 @@ class SparseReshape(Op):
         "output_indices": "(n, s)",
         "output_shape": "(s,)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output_indices", "output_shape")
     output_indices: Output[TInt64]
     output_shape: Output[TInt64]
@@ -100,7 +101,7 @@ class SparseReshape(Op):
         may be -1 and is made from the others. The sizes have to have the same product
         as before, or the call is refused.
 
-        Gradient: none registered.
+        Gradient: none registered. opwright brings kernels for XLA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -183,7 +184,7 @@ def sparse_reshape(
     and is made from the others. The sizes have to have the same product as before, or
     the call is refused.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `SparseReshape.create` in the current scope.
 

@@ -78,7 +78,7 @@ class SparseSegmentMean(TensorOp[T]):
     SparseSegmentSum and SparseSegmentSqrtN differ in what they divide by.
     tf.math.unsorted_segment_mean takes the rows themselves, in any order of segments.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -105,6 +105,7 @@ class SparseSegmentMean(TensorOp[T]):
         "segment_ids": "(n,)",
         "output": "(_segments, *row)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output",)
     output: Output[T]
     Inputs = SparseSegmentMeanInputs
@@ -165,7 +166,7 @@ class SparseSegmentMean(TensorOp[T]):
         tf.math.unsorted_segment_mean takes the rows themselves, in any order of
         segments.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         `T`: bfloat16, float16, float32 or float64.
 
@@ -286,7 +287,7 @@ def sparse_segment_mean(
     SparseSegmentSum and SparseSegmentSqrtN differ in what they divide by.
     tf.math.unsorted_segment_mean takes the rows themselves, in any order of segments.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 

@@ -71,7 +71,7 @@ class SparseSegmentMeanGrad(TensorOp[T]):
     SparseSegmentMeanGradV2 gives the others alone. Here ids may come in any order;
     indices and ids out of range are refused.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -103,6 +103,7 @@ class SparseSegmentMeanGrad(TensorOp[T]):
         "output_dim0": "()",
         "output": "(output_dim0, *row)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output",)
     output: Output[T]
     Inputs = SparseSegmentMeanGradInputs
@@ -133,7 +134,7 @@ class SparseSegmentMeanGrad(TensorOp[T]):
         SparseSegmentMeanGradV2 gives the others alone. Here ids may come in any order;
         indices and ids out of range are refused.
 
-        Gradient: none registered.
+        Gradient: none registered. opwright brings kernels for XLA.
 
         `T`: bfloat16, float16, float32 or float64.
 
@@ -246,7 +247,7 @@ def sparse_segment_mean_grad(
     SparseSegmentMeanGradV2 gives the others alone. Here ids may come in any order;
     indices and ids out of range are refused.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 

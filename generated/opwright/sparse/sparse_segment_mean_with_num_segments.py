@@ -83,7 +83,7 @@ class SparseSegmentMeanWithNumSegments(TensorOp[T]):
     SparseSegmentMean makes as many segments as the ids need. SparseSegmentSum and
     SparseSegmentSqrtN differ in what they divide by.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -118,6 +118,7 @@ class SparseSegmentMeanWithNumSegments(TensorOp[T]):
         "num_segments": "()",
         "output": "(num_segments, *row)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output",)
     output: Output[T]
     Inputs = SparseSegmentMeanWithNumSegmentsInputs
@@ -178,7 +179,7 @@ class SparseSegmentMeanWithNumSegments(TensorOp[T]):
         SparseSegmentMean makes as many segments as the ids need. SparseSegmentSum and
         SparseSegmentSqrtN differ in what they divide by.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         `T`: bfloat16, float16, float32 or float64.
 
@@ -310,7 +311,7 @@ def sparse_segment_mean_with_num_segments(
     SparseSegmentMean makes as many segments as the ids need. SparseSegmentSum and
     SparseSegmentSqrtN differ in what they divide by.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 

@@ -79,7 +79,7 @@ class SparseSegmentSqrtN(TensorOp[T]):
     SparseSegmentSum and SparseSegmentMean differ in what they divide by.
     tf.math.unsorted_segment_sqrt_n takes the rows themselves, in any order of segments.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -106,6 +106,7 @@ class SparseSegmentSqrtN(TensorOp[T]):
         "segment_ids": "(n,)",
         "output": "(_segments, *row)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output",)
     output: Output[T]
     Inputs = SparseSegmentSqrtNInputs
@@ -167,7 +168,7 @@ class SparseSegmentSqrtN(TensorOp[T]):
         tf.math.unsorted_segment_sqrt_n takes the rows themselves, in any order of
         segments.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         `T`: bfloat16, float16, float32 or float64.
 
@@ -289,7 +290,7 @@ def sparse_segment_sqrt_n(
     SparseSegmentSum and SparseSegmentMean differ in what they divide by.
     tf.math.unsorted_segment_sqrt_n takes the rows themselves, in any order of segments.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 

@@ -87,7 +87,7 @@ class SparseSegmentSqrtNWithNumSegments(TensorOp[T]):
     SparseSegmentSqrtN makes as many segments as the ids need. SparseSegmentSum and
     SparseSegmentMean differ in what they divide by.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -122,6 +122,7 @@ class SparseSegmentSqrtNWithNumSegments(TensorOp[T]):
         "num_segments": "()",
         "output": "(num_segments, *row)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output",)
     output: Output[T]
     Inputs = SparseSegmentSqrtNWithNumSegmentsInputs
@@ -184,7 +185,7 @@ class SparseSegmentSqrtNWithNumSegments(TensorOp[T]):
         SparseSegmentSqrtN makes as many segments as the ids need. SparseSegmentSum and
         SparseSegmentMean differ in what they divide by.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         `T`: bfloat16, float16, float32 or float64.
 
@@ -319,7 +320,7 @@ def sparse_segment_sqrt_n_with_num_segments(
     SparseSegmentSqrtN makes as many segments as the ids need. SparseSegmentSum and
     SparseSegmentMean differ in what they divide by.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 

@@ -69,7 +69,7 @@ class SparseSegmentSum(TensorOp[T]):
     SparseSegmentMean and SparseSegmentSqrtN divide the sums. UnsortedSegmentSum takes
     the rows themselves, in any order of segments.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -97,6 +97,7 @@ class SparseSegmentSum(TensorOp[T]):
         "segment_ids": "(n,)",
         "output": "(_segments, *row)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output",)
     output: Output[T]
     Inputs = SparseSegmentSumInputs
@@ -154,7 +155,7 @@ class SparseSegmentSum(TensorOp[T]):
         SparseSegmentMean and SparseSegmentSqrtN divide the sums. UnsortedSegmentSum
         takes the rows themselves, in any order of segments.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
         float16, uint32 or uint64.
@@ -274,7 +275,7 @@ def sparse_segment_sum(
     SparseSegmentMean and SparseSegmentSqrtN divide the sums. UnsortedSegmentSum takes
     the rows themselves, in any order of segments.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.

@@ -70,7 +70,7 @@ class SparseSegmentSumGrad(TensorOp[T]):
     SparseSegmentSumGradV2 gives the others alone. Here ids may come in any order;
     indices and ids out of range are refused.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 
@@ -99,6 +99,7 @@ class SparseSegmentSumGrad(TensorOp[T]):
         "output_dim0": "()",
         "output": "(output_dim0, *row)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output",)
     output: Output[T]
     Inputs = SparseSegmentSumGradInputs
@@ -128,7 +129,7 @@ class SparseSegmentSumGrad(TensorOp[T]):
         SparseSegmentSumGradV2 gives the others alone. Here ids may come in any order;
         indices and ids out of range are refused.
 
-        Gradient: none registered.
+        Gradient: none registered. opwright brings kernels for XLA.
 
         `T`: bfloat16, float16, float32 or float64.
 
@@ -235,7 +236,7 @@ def sparse_segment_sum_grad(
     SparseSegmentSumGradV2 gives the others alone. Here ids may come in any order;
     indices and ids out of range are refused.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: bfloat16, float16, float32 or float64.
 

@@ -74,7 +74,7 @@ class SparseSegmentSumWithNumSegments(TensorOp[T]):
     SparseSegmentSum makes as many segments as the ids need. SparseSegmentMean and
     SparseSegmentSqrtN divide the sums.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -110,6 +110,7 @@ class SparseSegmentSumWithNumSegments(TensorOp[T]):
         "num_segments": "()",
         "output": "(num_segments, *row)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output",)
     output: Output[T]
     Inputs = SparseSegmentSumWithNumSegmentsInputs
@@ -168,7 +169,7 @@ class SparseSegmentSumWithNumSegments(TensorOp[T]):
         SparseSegmentSum makes as many segments as the ids need. SparseSegmentMean and
         SparseSegmentSqrtN divide the sums.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
         float16, uint32 or uint64.
@@ -299,7 +300,7 @@ def sparse_segment_sum_with_num_segments(
     SparseSegmentSum makes as many segments as the ids need. SparseSegmentMean and
     SparseSegmentSqrtN divide the sums.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.

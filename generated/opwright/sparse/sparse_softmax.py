@@ -60,7 +60,7 @@ class SparseSoftmax(TensorOp[T]):
     to follow each other, as they do in row-major order. Tensors of less than two
     dimensions are refused. Softmax takes dense tensors.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float16, float32 or float64.
 
@@ -80,6 +80,7 @@ class SparseSoftmax(TensorOp[T]):
         "sp_shape": "where((r,), r >= 2)",
         "output": "(n,)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output",)
     output: Output[T]
     Inputs = SparseSoftmaxInputs
@@ -108,7 +109,7 @@ class SparseSoftmax(TensorOp[T]):
         have to follow each other, as they do in row-major order. Tensors of less than
         two dimensions are refused. Softmax takes dense tensors.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         `T`: float16, float32 or float64.
 
@@ -189,7 +190,7 @@ def sparse_softmax(
     to follow each other, as they do in row-major order. Tensors of less than two
     dimensions are refused. Softmax takes dense tensors.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float16, float32 or float64.
 

@@ -60,7 +60,7 @@ class SparseTensorDenseAdd(TensorOp[T]):
     refused, and more than 5 dimensions. SparseDenseCwiseAdd broadcasts, but keeps only
     the places of the sparse tensor.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.
@@ -86,6 +86,7 @@ class SparseTensorDenseAdd(TensorOp[T]):
         "b": "(*a_shape,)",
         "output": "(*a_shape,)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output",)
     output: Output[T]
     Inputs = SparseTensorDenseAddInputs
@@ -114,7 +115,7 @@ class SparseTensorDenseAdd(TensorOp[T]):
         refused, and more than 5 dimensions. SparseDenseCwiseAdd broadcasts, but keeps
         only the places of the sparse tensor.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8,
         quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32
@@ -197,7 +198,7 @@ def sparse_tensor_dense_add(
     refused, and more than 5 dimensions. SparseDenseCwiseAdd broadcasts, but keeps only
     the places of the sparse tensor.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, complex64, int64, qint8, quint8,
     qint32, bfloat16, qint16, quint16, uint16, complex128, float16, uint32 or uint64.

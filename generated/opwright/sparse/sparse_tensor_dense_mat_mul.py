@@ -79,7 +79,7 @@ class SparseTensorDenseMatMul(TensorOp[T]):
     complex matrices are conjugated. For stacks of sparse matrices there is
     SparseMatrixMatMul, for dense matrices with many zeros SparseMatMul.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `Tindices`: int32 or int64.
 
@@ -111,6 +111,7 @@ class SparseTensorDenseMatMul(TensorOp[T]):
         "b": "(a_shape[1], q) if not adjoint_a and (not adjoint_b) else (a_shape[0], q) if adjoint_a and (not adjoint_b) else (q, a_shape[1]) if not adjoint_a else (q, a_shape[0])",
         "product": "(a_shape[1], q) if adjoint_a else (a_shape[0], q)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("product",)
     product: Output[T]
     Inputs = SparseTensorDenseMatMulInputs
@@ -174,7 +175,7 @@ class SparseTensorDenseMatMul(TensorOp[T]):
         complex matrices are conjugated. For stacks of sparse matrices there is
         SparseMatrixMatMul, for dense matrices with many zeros SparseMatMul.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         `Tindices`: int32 or int64.
 
@@ -313,7 +314,7 @@ def sparse_tensor_dense_mat_mul(
     complex matrices are conjugated. For stacks of sparse matrices there is
     SparseMatrixMatMul, for dense matrices with many zeros SparseMatMul.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `Tindices`: int32 or int64.
 
