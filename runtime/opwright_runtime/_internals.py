@@ -6,9 +6,10 @@ because TensorFlow has no types for them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import tensorflow as tf
 from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.core.framework import attr_value_pb2, tensor_pb2
 from tensorflow.core.protobuf import saved_model_pb2, trackable_object_graph_pb2
@@ -107,6 +108,16 @@ register_read_only_op: Any = _control_deps.register_read_only_resource_op
 """Lets functions run ops of a type at the same time, if they only read a resource."""
 TensorType: Any = _types.Tensor
 resource_variable: Any = _resource_variables.BaseResourceVariable
+
+
+def plain_variable(initial_value: Callable[[], tf.Tensor], name: str) -> object:
+    """A variable on the first CPU device, which is of no strategy."""
+    with _ops.device("/cpu:0"):
+        return _resource_variables.ResourceVariable(
+            initial_value, trainable=False, name=name
+        )
+
+
 handle_data: Any = _resource_variables.get_eager_safe_handle_data
 """The dtype and shape of what a handle in a graph stands for, or None."""
 CompositeTensor: Any = _composite_tensor.CompositeTensor

@@ -18,10 +18,16 @@ from opwright_runtime.errors import OpAttrError, bad_argument
 _refused = partial(bad_argument, OpAttrError, "TPUEmbedding")
 _FeatureConfig = tf.tpu.experimental.embedding.FeatureConfig
 _TableConfig = tf.tpu.experimental.embedding.TableConfig
+# TensorFlow has no tables of other combiners in a TPUEmbedding.
+_NAMES = ("mean", "sum", "sqrtn")
 
 
-def check_features(feature_config: Any, optimizer: Any) -> None:
+def check_features(
+    feature_config: Any, optimizer: Any, combiner_classes: tuple[type, ...] = ()
+) -> None:
     """Checks each feature, its table, and the optimizer for tables that have none.
+
+    A combiner is a name or of one of `combiner_classes`.
 
     Raises:
         OpAttrError: one is of the wrong kind. It names the feature or the table.
@@ -35,6 +41,9 @@ def check_features(feature_config: Any, optimizer: Any) -> None:
             tables.append(feature.table)
     for index, table in enumerate(tables):
         name = f"table_{index}" if table.name is None else table.name
+        if not isinstance(table.combiner, (str, *combiner_classes)):
+            what = f"combiner of table {name!r}"
+            raise _refused(what, table.combiner, _NAMES)
         _check_table(name, table, optimizer)
 
 
@@ -52,8 +61,6 @@ def _check_table(name: object, table: Any, optimizer: Any) -> None:
     if isinstance(table.initializer, type):
         allowed = f"an instance, such as {table.initializer.__name__}(...)"
         raise _refused(f"initializer {what}", table.initializer, allowed)
-    if not isinstance(table.combiner, str):
-        raise _refused(f"combiner {what}", table.combiner, ("mean", "sum", "sqrtn"))
     if getattr(table, "dtype", tf.float32) != tf.float32:
         raise _refused(f"dtype {what}", table.dtype, "float32")
     if isinstance(table.quantization_config, type):

@@ -30,6 +30,20 @@ from opwright_runtime.embedding.compiled_functions import (
     adapt_compiled_functions,
     keep_from_xla,
 )
+from opwright_runtime.embedding.custom_combiners import (
+    CustomCombiner,
+    check_combiner,
+    check_weights,
+    combine,
+    differentiate,
+    keep_valencies,
+    make_weights,
+    move_weights,
+    samples_of,
+    separate,
+    take_kept,
+    with_kept,
+)
 from opwright_runtime.embedding.feature_checks import check_features
 from opwright_runtime.embedding.keras_layers import adapt_layers
 from opwright_runtime.embedding.live_tables import show_tables_of
@@ -142,13 +156,14 @@ def __init__(  # noqa: N807
     *args: object,
     **kwargs: object,
 ) -> None:
-    check_features(feature_config, optimizer)
+    check_features(feature_config, optimizer, (CustomCombiner,))
     extended = tf.distribute.get_strategy().extended
     sparse_cores = extended.tpu_hardware_feature.num_embedding_devices_per_chip
     for path, feature in nest.flatten_with_joined_string_paths(feature_config):
         _check_feature(path, feature, optimizer, sparse_cores)
     adapt_layers()
-    original(feature_config, optimizer, *args, **kwargs)
+    original(separate(feature_config), optimizer, *args, **kwargs)
+    make_weights(self)
     native.forget_sparse_core_dropped_ids()
     # What updates know of tables holds their memory until then.
     finalizer = weakref.finalize(self, native.forget_sparse_core_values)
@@ -172,8 +187,10 @@ def enqueue(
     if enclosing_run() is not None or device is not None:
         for (path, feature), ids in zip(layout.features, flat, strict=True):
             _check_samples(place_of(path), feature, ids)
+    check_weights(layout.features, weights)
     rows = rows_of_ids(layout, flat)
-    return original(nest.pack_sequence_as(features, rows), weights, device)
+    batches = original(nest.pack_sequence_as(features, rows), weights, device)
+    return keep_valencies(self, rows, batches)
 
 
 def _sort_list_of_coo_tensors(
@@ -206,7 +223,7 @@ def _check_samples(where: str, feature: FeatureConfig, ids: Batch) -> None:
 
     A sparse batch may have fewer samples: those that it lacks have no ids.
     """
-    wanted = feature.output_shape.num_elements()
+    wanted = samples_of(feature)
     given = None
     if isinstance(ids, tf.RaggedTensor):
         given = ids.shape[0] if ids.shape.rank else None
@@ -236,13 +253,15 @@ def dequeue(
 ) -> object:
     del original
     keep_from_xla()
+    stacks, valencies = take_kept(partitioned_tensors)
     with _Pipelining(self, "forward"):
-        batches = self._copy_tensors_to_device(partitioned_tensors)
+        batches = self._copy_tensors_to_device(stacks)
         found = {
             name: _lookup(self, name, batches[name])
             for name in self._stacked_table_to_tables
         }
-    return self._unstack_activations(found), batches
+    activations, kept = combine(self, self._unstack_activations(found), valencies)
+    return activations, with_kept(batches, kept)
 
 
 def apply_gradients(
@@ -262,19 +281,26 @@ def apply_gradients(
         )
     keep_from_xla()
     nest.assert_same_structure(self._feature_config, gradients)
-    stacked = self._stack_gradients(gradients)
+    preserved, kept = take_kept(preserved_outputs)
+    of_positions, of_weights = differentiate(self, gradients, kept)
+    stacked = self._stack_gradients(of_positions)
     names = list(self._stacked_table_to_tables)
     rates = [_rate(_optimizer(self, name).learning_rate) for name in names]
     # In the order of the op's inputs.
-    of_tables = [(*_csr(preserved_outputs[name]), stacked[name]) for name in names]
+    of_tables = [(*_csr(preserved[name]), stacked[name]) for name in names]
     batches = [list(column) for column in zip(*of_tables, strict=True)]
     with _Pipelining(self, "backward"):
         if _devices(self) == 1:
-            _update(self, [[[one] for one in column] for column in batches], rates)
+            _update(
+                self,
+                [[[one] for one in column] for column in batches],
+                rates,
+                [[one] for one in of_weights],
+            )
             return
         # A step's gradients update the tables once, those of all cores together.
         tf.distribute.get_replica_context().merge_call(
-            functools.partial(_update_of_all, self), args=(batches, rates)
+            functools.partial(_update_of_all, self), args=(batches, rates, of_weights)
         )
 
 
@@ -310,6 +336,7 @@ def _check_feature(
     path: str, feature: FeatureConfig, optimizer: Optimizer, sparse_cores: int
 ) -> None:
     where = f"feature_config at {path!r}" if path else "feature_config"
+    check_combiner(feature.table)
     used = feature.table.optimizer or optimizer
     if type(used) not in _RULES:
         allowed = ", ".join(one.__name__ for one in _RULES)
@@ -409,12 +436,14 @@ def _update_of_all(
     strategy: tf.distribute.Strategy,
     batches: Sequence[Sequence[object]],
     rates: Sequence[object],
+    of_weights: Sequence[object],
 ) -> None:
     of_cores = strategy.experimental_local_results
     _update(
         self,
         [[list(of_cores(one)) for one in column] for column in batches],
         [of_cores(rate)[0] for rate in rates],
+        [of_cores(one) for one in of_weights],
     )
 
 
@@ -422,8 +451,12 @@ def _update(
     self: TPUEmbeddingV2,
     batches: Sequence[Sequence[list[tf.Tensor]]],
     rates: Sequence[tf.Tensor],
+    of_weights: Sequence[Sequence[tf.Tensor]],
 ) -> None:
-    """Updates all tables. Each input of the op is by table, and then by core."""
+    """Updates all tables, and then the weights of custom combiners.
+
+    Each input of the op is by table, and then by core; so are gradients of weights.
+    """
     names = list(self._stacked_table_to_tables)
     rules = [_RULES[type(_optimizer(self, name))] for name in names]
     variables = [
@@ -432,8 +465,9 @@ def _update(
         for slot in (PARAMETERS, *rule.slots)
         for part in self.variables[name][slot].values
     ]
-    with tf.device(_DEVICE):
-        native.ops().opwright_sparse_core_update(
+    checked = [one for of_cores in of_weights for one in of_cores]
+    with tf.device(_DEVICE), tf.control_dependencies(checked):
+        updated = native.ops().opwright_sparse_core_update(
             *([one for table in column for one in table] for column in batches),
             rates,
             variables,
@@ -448,6 +482,7 @@ def _update(
             ],
             num_sparsecores_per_device=self._num_sc_per_chip,
         )
+    move_weights(self, of_weights, updated)
 
 
 def _numbers(optimizer: Optimizer) -> list[float]:

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -18,12 +18,17 @@ from numpy.typing import NDArray
 from opwright_runtime import native
 from opwright_runtime._internals import nest, sparse_core_embedding, tpu_strategy
 from opwright_runtime._patches import SPARSE_CORES
+from opwright_runtime.embedding.custom_combiners import (
+    Untyped,
+    combiner_of,
+    positions_of_ids,
+    separate,
+)
 from opwright_runtime.embedding.live_tables import shown_embedding
 from opwright_runtime.embedding.stacked_tables import TPUEmbeddingV2
 from opwright_runtime.embedding.steps import NOT_CONFIGURED
 
-# An object of TensorFlow's classes, which have no types.
-Untyped: TypeAlias = Any
+# TensorFlow's classes have no types.
 FeatureConfig: TypeAlias = Untyped
 SparseCoreEmbeddingConfig: TypeAlias = Untyped
 TableStacking: TypeAlias = Untyped
@@ -109,11 +114,14 @@ def rows_of_ids(layout: Layout, flat: Sequence[Untyped]) -> list[Untyped]:
     """The ids of each feature as int32, which are rows of their tables when ops run.
 
     TensorFlow casts ids to int32, and looks up what is left. In a stack of tables, an
-    id beyond its table is a row of the next one.
+    id beyond its table is a row of the next one. With a custom combiner, each position
+    of a sample is a row of the result.
     """
     checked = []
-    for (path, feature), ids in zip(layout.features, flat, strict=True):
-        table = feature.table
+    for (path, feature), given in zip(layout.features, flat, strict=True):
+        table, ids = feature.table, given
+        if combiner_of(feature) is not None:
+            ids = positions_of_ids(place_of(path), feature, given)
         padding = layout.stacking.table_to_padding_rows[table.name]
         values = ids
         if isinstance(ids, tf.RaggedTensor):
@@ -322,7 +330,7 @@ def _planned_layout(
 ) -> Layout:
     """The layout that a TPUEmbeddingV2 of these features has."""
     # The stacking changes the tables.
-    clone = sparse_core_embedding._clone_feature_config(feature_config)
+    clone = sparse_core_embedding._clone_feature_config(separate(feature_config))
     for path, feature in nest.flatten_with_joined_string_paths(clone):
         shape = feature.output_shape
         if not shape.is_fully_defined() or shape.num_elements() % sparse_cores:
