@@ -1,8 +1,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "rnn/layout.h"
 #include "base/xla/builder.h"
+#include "rnn/layout.h"
 #include "rnn/xla/program.h"
 #include "rnn/xla/program_base.h"
 #include "xla/shape_util.h"

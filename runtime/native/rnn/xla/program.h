@@ -12,8 +12,8 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "rnn/spec.h"
 #include "base/xla/builder.h"
+#include "rnn/spec.h"
 #include "xla/xla_data.pb.h"
 
 namespace opwright::rnn {

@@ -8,9 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/xla/builder.h"
 #include "rnn/layout.h"
 #include "rnn/spec.h"
-#include "base/xla/builder.h"
 #include "rnn/xla/program.h"
 #include "xla/shape_util.h"
 #include "xla/xla_data.pb.h"
