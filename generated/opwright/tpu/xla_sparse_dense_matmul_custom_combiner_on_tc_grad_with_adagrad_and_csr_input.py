@@ -132,7 +132,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(Op):
         >>> csr = [2] + [8] * 31, [0] * 8, [0] * 8, [0, 1] * 4, [1.0] * 8
         >>> s = tf.constant([2, 0, 0, 0]), tf.zeros([4, 2, 1]), tf.ones([4, 1])
         >>> f = tf.function(lambda n, v, g: v + g[:, None]).get_concrete_function(*s)
-        >>> op.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, *[s[2]] * 2,
+        >>> op.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, s[2], s[2],
         ...     2, 0, f, f, "t").updated_embedding_table
         <tf.Tensor: shape=(4, 1), dtype=float32, numpy=
         array([[0.10557282],
@@ -349,7 +349,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(Op):
             >>> csr = [2] + [8] * 31, [0] * 8, [0] * 8, [0, 1] * 4, [1.0] * 8
             >>> s = tf.constant([2, 0, 0, 0]), tf.zeros([4, 2, 1]), tf.ones([4, 1])
             >>> f = tf.function(lambda n, v, g: v + g[:, None]).get_concrete_function(*s)
-            >>> op.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, *[s[2]] * 2,
+            >>> op.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, s[2], s[2],
             ...     2, 0, f, f, "t").updated_embedding_table
             <tf.Tensor: shape=(4, 1), dtype=float32, numpy=
             array([[0.10557282],
@@ -605,7 +605,7 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_and_csr_inpu
         >>> csr = [2] + [8] * 31, [0] * 8, [0] * 8, [0, 1] * 4, [1.0] * 8
         >>> s = tf.constant([2, 0, 0, 0]), tf.zeros([4, 2, 1]), tf.ones([4, 1])
         >>> f = tf.function(lambda n, v, g: v + g[:, None]).get_concrete_function(*s)
-        >>> op.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, *[s[2]] * 2,
+        >>> op.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, s[2], s[2],
         ...     2, 0, f, f, "t").updated_embedding_table
         <tf.Tensor: shape=(4, 1), dtype=float32, numpy=
         array([[0.10557282],
