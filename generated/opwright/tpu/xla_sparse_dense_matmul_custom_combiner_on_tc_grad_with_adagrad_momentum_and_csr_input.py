@@ -146,8 +146,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
         >>> csr = [2] + [8] * 31, [0] * 8, [0] * 8, [0, 1] * 4, [1.0] * 8
         >>> s = tf.constant([2, 0, 0, 0]), tf.zeros([4, 2, 1]), tf.ones([4, 1])
         >>> f = tf.function(lambda n, v, g: v + g[:, None]).get_concrete_function(*s)
-        >>> o.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, s[2], s[2], s[2],
-        ...     False, 2.0, 0.5, 1.0, 0.0, 2, 0, f, f, "t").updated_embedding_table
+        >>> o.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, s[2], s[2],
+        ...     s[2], False, 2, 0.5, 1, 0, 2, 0, f, f, "t").updated_embedding_table
         <tf.Tensor: shape=(4, 1), dtype=float32, numpy=
         array([[-0.39442718],
                [ 1.        ],
@@ -393,8 +393,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradMomentumAndCsrInput(O
             >>> csr = [2] + [8] * 31, [0] * 8, [0] * 8, [0, 1] * 4, [1.0] * 8
             >>> s = tf.constant([2, 0, 0, 0]), tf.zeros([4, 2, 1]), tf.ones([4, 1])
             >>> f = tf.function(lambda n, v, g: v + g[:, None]).get_concrete_function(*s)
-            >>> o.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, s[2], s[2], s[2],
-            ...     False, 2.0, 0.5, 1.0, 0.0, 2, 0, f, f, "t").updated_embedding_table
+            >>> o.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, s[2], s[2],
+            ...     s[2], False, 2, 0.5, 1, 0, 2, 0, f, f, "t").updated_embedding_table
             <tf.Tensor: shape=(4, 1), dtype=float32, numpy=
             array([[-0.39442718],
                    [ 1.        ],
@@ -690,8 +690,8 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_momentum_and
         >>> csr = [2] + [8] * 31, [0] * 8, [0] * 8, [0, 1] * 4, [1.0] * 8
         >>> s = tf.constant([2, 0, 0, 0]), tf.zeros([4, 2, 1]), tf.ones([4, 1])
         >>> f = tf.function(lambda n, v, g: v + g[:, None]).get_concrete_function(*s)
-        >>> o.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, s[2], s[2], s[2],
-        ...     False, 2.0, 0.5, 1.0, 0.0, 2, 0, f, f, "t").updated_embedding_table
+        >>> o.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, s[2], s[2],
+        ...     s[2], False, 2, 0.5, 1, 0, 2, 0, f, f, "t").updated_embedding_table
         <tf.Tensor: shape=(4, 1), dtype=float32, numpy=
         array([[-0.39442718],
                [ 1.        ],

@@ -142,8 +142,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput(Op):
         >>> csr = [2] + [8] * 31, [0] * 8, [0] * 8, [0, 1] * 4, [1.0] * 8
         >>> s = tf.constant([2, 0, 0, 0]), tf.zeros([4, 2, 1]), tf.ones([4, 1])
         >>> f = tf.function(lambda n, v, g: v + g[:, None]).get_concrete_function(*s)
-        >>> op.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, s[2], s[2], s[2],
-        ...     True, 0.5, 0.75, 0.0, 2, 0, f, f, "t").updated_embedding_table
+        >>> op.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, s[2], s[2],
+        ...     s[2], True, 0.5, 0.75, 0.0, 2, 0, f, f, "t").updated_embedding_table
         <tf.Tensor: shape=(4, 1), dtype=float32, numpy=
         array([[-0.13389349],
                [ 1.        ],
@@ -381,8 +381,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput(Op):
             >>> csr = [2] + [8] * 31, [0] * 8, [0] * 8, [0, 1] * 4, [1.0] * 8
             >>> s = tf.constant([2, 0, 0, 0]), tf.zeros([4, 2, 1]), tf.ones([4, 1])
             >>> f = tf.function(lambda n, v, g: v + g[:, None]).get_concrete_function(*s)
-            >>> op.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, s[2], s[2], s[2],
-            ...     True, 0.5, 0.75, 0.0, 2, 0, f, f, "t").updated_embedding_table
+            >>> op.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, s[2], s[2],
+            ...     s[2], True, 0.5, 0.75, 0.0, 2, 0, f, f, "t").updated_embedding_table
             <tf.Tensor: shape=(4, 1), dtype=float32, numpy=
             array([[-0.13389349],
                    [ 1.        ],
@@ -667,8 +667,8 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adam_and_csr_input(
         >>> csr = [2] + [8] * 31, [0] * 8, [0] * 8, [0, 1] * 4, [1.0] * 8
         >>> s = tf.constant([2, 0, 0, 0]), tf.zeros([4, 2, 1]), tf.ones([4, 1])
         >>> f = tf.function(lambda n, v, g: v + g[:, None]).get_concrete_function(*s)
-        >>> op.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, s[2], s[2], s[2],
-        ...     True, 0.5, 0.75, 0.0, 2, 0, f, f, "t").updated_embedding_table
+        >>> op.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, s[2], s[2],
+        ...     s[2], True, 0.5, 0.75, 0.0, 2, 0, f, f, "t").updated_embedding_table
         <tf.Tensor: shape=(4, 1), dtype=float32, numpy=
         array([[-0.13389349],
                [ 1.        ],

@@ -147,8 +147,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput(Op):
         >>> csr = [2] + [8] * 31, [0] * 8, [0] * 8, [0, 1] * 4, [1.0] * 8
         >>> s = tf.constant([2, 0, 0, 0]), tf.zeros([4, 2, 1]), tf.ones([4, 1])
         >>> f = tf.function(lambda n, v, g: v + g[:, None]).get_concrete_function(*s)
-        >>> op.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, s[2], s[2], s[2],
-        ...     False, 0.0, -0.5, 0.0, 0.0, 2, 0, f, f, "t").updated_embedding_table
+        >>> op.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, s[2], s[2],
+        ...     s[2], False, 0, -0.5, 0, 0, 2, 0, f, f, "t").updated_embedding_table
         <tf.Tensor: shape=(4, 1), dtype=float32, numpy=
         array([[-0.78885436],
                [ 1.        ],
@@ -394,8 +394,8 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput(Op):
             >>> csr = [2] + [8] * 31, [0] * 8, [0] * 8, [0, 1] * 4, [1.0] * 8
             >>> s = tf.constant([2, 0, 0, 0]), tf.zeros([4, 2, 1]), tf.ones([4, 1])
             >>> f = tf.function(lambda n, v, g: v + g[:, None]).get_concrete_function(*s)
-            >>> op.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, s[2], s[2], s[2],
-            ...     False, 0.0, -0.5, 0.0, 0.0, 2, 0, f, f, "t").updated_embedding_table
+            >>> op.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, s[2], s[2],
+            ...     s[2], False, 0, -0.5, 0, 0, 2, 0, f, f, "t").updated_embedding_table
             <tf.Tensor: shape=(4, 1), dtype=float32, numpy=
             array([[-0.78885436],
                    [ 1.        ],
@@ -695,8 +695,8 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_ftrl_and_csr_input(
         >>> csr = [2] + [8] * 31, [0] * 8, [0] * 8, [0, 1] * 4, [1.0] * 8
         >>> s = tf.constant([2, 0, 0, 0]), tf.zeros([4, 2, 1]), tf.ones([4, 1])
         >>> f = tf.function(lambda n, v, g: v + g[:, None]).get_concrete_function(*s)
-        >>> op.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, s[2], s[2], s[2],
-        ...     False, 0.0, -0.5, 0.0, 0.0, 2, 0, f, f, "t").updated_embedding_table
+        >>> op.create(Scope.current(), *csr, [], *s[:2], [], s[2], 1, 0, s[2], s[2],
+        ...     s[2], False, 0, -0.5, 0, 0, 2, 0, f, f, "t").updated_embedding_table
         <tf.Tensor: shape=(4, 1), dtype=float32, numpy=
         array([[-0.78885436],
                [ 1.        ],
