@@ -60,14 +60,16 @@ def combiner(function: Any = scaled_sum, **changes: Any) -> Any:
 class Setup:
     """A feature of one table, on one core."""
 
-    def __init__(self, custom: Any = None, strict: bool = True) -> None:
+    def __init__(
+        self, custom: Any = None, strict: bool = True, name: str = "films"
+    ) -> None:
         self.strategy = tpu.software_strategy(strict=strict, embedding_feature="v2")
         table = embedding.TableConfig(
             ROWS,
             WIDTH,
             initializer=tf.keras.initializers.Constant(0.5),
             combiner=custom or combiner(),
-            name="films",
+            name=name,
         )
         self.features = {"film": embedding.FeatureConfig(table, output_shape=[BATCH])}
         with self.strategy.scope():
@@ -108,6 +110,13 @@ def test_custom_combiner_step_trains_table_and_weights(strict: bool) -> None:
     assert rows[[0, 1, 4, 31]].tolist() == [0.5, 0, -0.5, 0]
     # Six rows of three columns of 0.5, times 0.5.
     assert setup.weights == [2 - 0.5 * 6 * WIDTH * 0.5]
+
+
+@pytest.mark.parametrize("custom", [None, "sum"])
+def test_custom_combiners_as_the_name_of_a_table_trains_it(custom: Any) -> None:
+    setup = Setup(custom, name="custom_combiners")
+    setup.run(ragged())
+    assert tpu.table("custom_combiners").rows.numpy()[31, 0] < 0.5
 
 
 def test_custom_combiner_compiled_step_has_the_same_results() -> None:

@@ -30,8 +30,8 @@ Batches: TypeAlias = Mapping[str, Untyped]
 
 _RaggedTensor: Untyped = tf.RaggedTensor
 CustomCombiner: Untyped = tf.tpu.experimental.embedding.CustomCombiner
-# What batches hold beside stacks of tables.
-_KEPT = "custom_combiners"
+# What batches hold beside stacks of tables. No table has this name.
+_KEPT = "opwright: custom combiners"
 _CLASS = "TPUEmbeddingV2"
 
 
