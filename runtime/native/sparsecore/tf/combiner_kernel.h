@@ -181,14 +181,8 @@ class CombinerGradientKernel : public CombinerKernel {
     backward->arguments = {*valencies, *vectors};
     TF_RETURN_IF_ERROR(AddWeights(context, "preserved_weights", samples, &backward->arguments));
     backward->arguments.push_back(*gradients);
-    const float* const values = Floats(*gradients);
-    for (int64_t i = 0; i < gradients->NumElements(); ++i) {
-      if (std::isfinite(values[i])) continue;
-      return Invalid("activation_gradients",
-                     StrCat("must be finite, that of sample ", i / width, ", column ",
-                            i % width, " is ", embedding::Number(values[i])));
-    }
-    return absl::OkStatus();
+    DeviceContext exec(context);
+    return CheckFinite("activation_gradients", *gradients, exec);
   }
 
   // The positions beyond a sample's ids may have any gradient, because no row gets it.

@@ -7,6 +7,8 @@
 #include "base/text.h"
 #include "base/tf/device_context.h"
 #include "base/tf/status.h"
+#include "embedding/cpu/rows.h"
+#include "embedding/optimizers.h"
 #include "sparsecore/csr.h"
 #include "sparsecore/tf/kernel.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -24,8 +26,20 @@ struct CsrTensors {
   std::string suffix;
 };
 
+// Refuses gradients [samples, width] that are not finite. `where` begins the error.
+inline absl::Status CheckFinite(const std::string& name, const tensorflow::Tensor& gradients,
+                                ExecutionContext& exec, const std::string& where = "") {
+  const auto wrong = embedding::FindOutside(exec, embedding::Range::kFinite,
+                                            gradients.NumElements(), Floats(gradients));
+  if (!wrong) return absl::OkStatus();
+  const int64_t width = gradients.dim_size(1);
+  return Invalid(
+      name, StrCat(where, "must be finite, that of sample ", wrong->at / width, ", column ",
+                   wrong->at % width, " is ", embedding::Number(wrong->value)));
+}
+
 // The base class of kernels that read the buffers of a lookup: the lookup itself and its
-// backward pass. `Base` is the class that calls the kernel's Run.
+// backward pass. `Base` is Kernel, or AsyncKernel for those that call functions.
 template <class Base>
 class CsrKernelOn : public Base {
  public:

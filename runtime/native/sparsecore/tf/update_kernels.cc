@@ -102,7 +102,7 @@ class TableUpdate {
     const Tensor* gradients;
     TF_RETURN_IF_ERROR(context->input(gradients_name, &gradients));
     DeviceContext exec(context);
-    TF_RETURN_IF_ERROR(CheckGradients(gradients_name, *gradients, exec));
+    TF_RETURN_IF_ERROR(CheckFinite(gradients_name, *gradients, exec));
     return Apply(context, triples, Floats(*gradients), gradients->dim_size(1), exec);
   }
 
@@ -127,16 +127,6 @@ class TableUpdate {
   }
 
  private:
-  static absl::Status CheckGradients(const char* name, const Tensor& gradients,
-                                     ExecutionContext& exec) {
-    const auto wrong = embedding::FindOutside(exec, Range::kFinite, gradients.NumElements(),
-                                              Floats(gradients));
-    if (!wrong) return absl::OkStatus();
-    const int64_t width = gradients.dim_size(1);
-    return Invalid(name, StrCat("must be finite, that of sample ", wrong->at / width,
-                                ", column ", wrong->at % width, " is ", Number(wrong->value)));
-  }
-
   // Adds the hyperparameters that are inputs to the hyperparameters that are attrs.
   absl::Status ReadHyper(OpKernelContext* context, Hyper* hyper) const {
     TF_RETURN_IF_ERROR(ReadScalar(context, "learning_rate", &hyper->learning_rate));

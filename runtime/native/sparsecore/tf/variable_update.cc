@@ -189,14 +189,8 @@ class VariableUpdateOp : public CsrKernel {
                               ExecutionContext& exec) const {
     const std::string name = StrCat("activation_gradients[", i, "]");
     TF_RETURN_IF_ERROR(CheckRank(name.c_str(), gradients, 2));
-    const auto wrong = embedding::FindOutside(exec, embedding::Range::kFinite,
-                                              gradients.NumElements(), Floats(gradients));
-    if (!wrong) return absl::OkStatus();
-    const int64_t width = gradients.dim_size(1);
-    return Invalid(name,
-                   StrCat("table ", At(tables_, i / devices_).name,
-                          ": must be finite, that of sample ", wrong->at / width, ", column ",
-                          wrong->at % width, " is ", embedding::Number(wrong->value)));
+    return CheckFinite(name, gradients, exec,
+                       StrCat("table ", At(tables_, i / devices_).name, ": "));
   }
 
   // Makes the op the only user of the variables' memory. Sets `checked` of each table whose
