@@ -22,10 +22,10 @@ class RaggedTensorToTensorOp : public XlaKernel {
   explicit RaggedTensorToTensorOp(OpKernelConstruction* context) : XlaKernel(context) {
     OP_REQUIRES_OK(context, context->GetAttr("row_partition_types", &types_));
     OP_REQUIRES_OK(context, context->GetAttr("num_row_partition_tensors", &count_));
-    const bool by_ids = !types_.empty() && types_[0] == "FIRST_DIM_SIZE";
-    bool known = static_cast<size_t>(count_) == types_.size() && types_.size() > by_ids;
-    for (size_t i = by_ids; i < types_.size(); ++i) {
-      known &= types_[i] == (by_ids ? "VALUE_ROWIDS" : "ROW_SPLITS");
+    by_ids_ = !types_.empty() && types_[0] == "FIRST_DIM_SIZE";
+    bool known = static_cast<size_t>(count_) == types_.size() && types_.size() > by_ids_;
+    for (size_t i = by_ids_; i < types_.size(); ++i) {
+      known &= types_[i] == (by_ids_ ? "VALUE_ROWIDS" : "ROW_SPLITS");
     }
     OP_REQUIRES(context, known,
                 Invalid("row_partition_types",
@@ -79,8 +79,7 @@ class RaggedTensorToTensorOp : public XlaKernel {
 
   // Reads the sizes that `shape` has, of which -1 is not given.
   absl::Status ReadGiven(const XlaCall& call, Sizes* given) const {
-    const size_t levels = types_.size() - (types_[0] == "FIRST_DIM_SIZE" ? 1 : 0);
-    const size_t rank = levels + call.shape(1).size();
+    const size_t rank = types_.size() - by_ids_ + call.shape(1).size();
     TF_RETURN_IF_ERROR(call.Known(0, given));
     if (call.rank(0) == 0) given->assign(rank, -1);
     if (given->size() == rank) return absl::OkStatus();
@@ -89,18 +88,17 @@ class RaggedTensorToTensorOp : public XlaKernel {
 
   absl::Status ReadLevels(const XlaCall& call, int64_t given,
                           std::vector<RaggedLevel>* levels) const {
-    const bool by_ids = types_[0] == "FIRST_DIM_SIZE";
     int64_t rows = given;
-    if (by_ids) {
+    if (by_ids_) {
       // Rows past those of the result are dropped, so that their number does not count.
       if (given < 0) TF_RETURN_IF_ERROR(call.KnownSize(kPartitions, 0, &rows));
       TF_RETURN_IF_ERROR(call.CheckSize(call.NameOf(kPartitions), {rows}));
     }
-    for (int i = by_ids; i < count_; ++i) {
+    for (int i = by_ids_; i < count_; ++i) {
       const int at = kPartitions + i;
       TF_RETURN_IF_ERROR(call.WantRank(at, 1));
       const int64_t size = call.count(at);
-      if (by_ids) {
+      if (by_ids_) {
         levels->push_back(LevelOfRowIds(call.input(at), rows));
         rows = size;
         continue;
@@ -138,6 +136,7 @@ class RaggedTensorToTensorOp : public XlaKernel {
 
   std::vector<std::string> types_;
   int count_ = 0;
+  bool by_ids_ = false;  // Partitions are row ids, after the number of rows.
 };
 
 class RaggedTensorToSparseOp : public XlaKernel {

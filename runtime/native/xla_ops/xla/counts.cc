@@ -27,16 +27,11 @@ xla::XlaOp CountInRows(const Binned& spec, xla::XlaOp rows, xla::XlaOp bins,
   const int64_t count = Product(SizesOf(bins));
   const xla::PrimitiveType type = IndexType(spec.rows * spec.size);
   const xla::XlaOp wide = xla::ConvertElementType(bins, xla::S64);
-  const xla::XlaOp valid =
-      xla::And(xla::Ge(wide, xla::ConstantR0<int64_t>(builder, 0)),
-               xla::Lt(wide, xla::ConstantR0<int64_t>(builder, spec.size)));
   const xla::XlaOp row = xla::ConvertElementType(rows, xla::S64);
-  const xla::XlaOp exists =
-      xla::And(xla::Ge(row, xla::ConstantR0<int64_t>(builder, 0)),
-               xla::Lt(row, xla::ConstantR0<int64_t>(builder, spec.rows)));
+  const xla::XlaOp exists = xla::And(InRange(wide, spec.size), InRange(row, spec.rows));
   const xla::XlaOp flat = row * xla::ConstantR0<int64_t>(builder, spec.size) + wide;
-  const xla::XlaOp index = xla::ConvertElementType(
-      xla::Select(xla::And(valid, exists), flat, xla::FullLike(flat, -1)), type);
+  const xla::XlaOp index =
+      xla::ConvertElementType(xla::Select(exists, flat, xla::FullLike(flat, -1)), type);
   const bool weighted = weights != nullptr && !spec.binary;
   const xla::XlaOp updates =
       weighted ? *weights : xla::Broadcast(xla::One(builder, spec.type), {count});

@@ -134,6 +134,10 @@ xla::XlaOp GatherElements(xla::XlaOp from, xla::XlaOp indices) {
   return xla::Gather(from, indices, numbers, Sizes(static_cast<size_t>(rank), 1));
 }
 
+xla::XlaOp InRange(xla::XlaOp x, int64_t size) {
+  return xla::And(xla::Ge(x, xla::ZerosLike(x)), xla::Lt(x, xla::FullLike(x, size)));
+}
+
 xla::XlaOp ReduceDims(xla::XlaOp x, Combine combine, const Sizes& dims) {
   xla::XlaBuilder* const builder = x.builder();
   const xla::PrimitiveType type = TypeOf(x);

@@ -42,6 +42,9 @@ xla::XlaOp GatherRows(xla::XlaOp table, xla::XlaOp rows);
 // Returns the elements of `from` that `indices` [n, rank] names.
 xla::XlaOp GatherElements(xla::XlaOp from, xla::XlaOp indices);
 
+// Whether each element is in [0, size).
+xla::XlaOp InRange(xla::XlaOp x, int64_t size);
+
 // Reduces dimensions.
 xla::XlaOp ReduceDims(xla::XlaOp x, Combine combine, const Sizes& dims);
 // The sums of the first i + 1 elements of a vector.

@@ -56,10 +56,8 @@ xla::XlaOp RaggedToDense(const std::vector<RaggedLevel>& levels, xla::XlaOp valu
     const xla::XlaOp row = level.rows;
     const xla::XlaOp base = Lookup(at, row);
     const xla::XlaOp zero = xla::ZerosLike(row);
-    xla::XlaOp fits = xla::And(xla::Ge(level.positions, zero), xla::Lt(level.positions, size));
-    fits = xla::And(fits, xla::Ge(base, zero));
-    fits = xla::And(
-        fits, xla::And(xla::Ge(row, zero), xla::Lt(row, xla::FullLike(row, level.count))));
+    xla::XlaOp fits = xla::And(InRange(level.positions, sizes[i + 1]), xla::Ge(base, zero));
+    fits = xla::And(fits, InRange(row, level.count));
     at = xla::Select(fits, base * size + level.positions, xla::FullLike(zero, -1));
   }
   at = xla::ConvertElementType(at, IndexType(rows));

@@ -72,9 +72,8 @@ xla::XlaOp SparseSegmentGradient(Reduction reduction, xla::XlaOp grad, xla::XlaO
     const xla::XlaOp counts = RowsOfSegments(ids, segments);
     scaled = scaled / Spread(DivisorsOf(reduction, counts, wide), SizesOf(grad), {0});
   }
-  const xla::XlaOp exists =
-      xla::And(xla::Ge(ids, xla::ZerosLike(ids)), xla::Lt(ids, xla::FullLike(ids, segments)));
-  const xla::XlaOp at = xla::Select(exists, indices, xla::FullLike(indices, -1));
+  const xla::XlaOp at =
+      xla::Select(InRange(ids, segments), indices, xla::FullLike(indices, -1));
   const xla::XlaOp made = ScatterRows(zero, at, GatherRows(scaled, ids), Combine::kAdd);
   return xla::ConvertElementType(made, type);
 }

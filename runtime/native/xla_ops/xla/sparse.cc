@@ -8,10 +8,6 @@
 namespace opwright::xla_ops {
 namespace {
 
-xla::XlaOp InRange(xla::XlaOp x, int64_t size) {
-  return xla::And(xla::Ge(x, xla::ZerosLike(x)), xla::Lt(x, xla::FullLike(x, size)));
-}
-
 xla::XlaOp Where(xla::XlaOp condition, xla::XlaOp x, int64_t otherwise) {
   return xla::Select(condition, x, xla::FullLike(x, otherwise));
 }
