@@ -27,11 +27,11 @@ inline void RequestHugePages([[maybe_unused]] void* data, [[maybe_unused]] size_
 
 // Asks Linux to replace small pages by huge ones. Linux uses small pages while it has no free
 // huge ones. The call takes little time if it can replace nothing. `data` is the beginning of a
-// huge page.
-inline void ReplaceSmallPages(void* data, size_t bytes) {
+// huge page. Returns whether all are huge.
+inline bool ReplaceSmallPages(void* data, size_t bytes) {
   // MADV_COLLAPSE. Older headers do not define it. Linux before 6.1 returns an error.
   constexpr int kCollapse = 25;
-  madvise(data, bytes / kHugePage * kHugePage, kCollapse);
+  return madvise(data, bytes / kHugePage * kHugePage, kCollapse) == 0;
 }
 
 // Does both for the huge pages that fit into memory that is in use already.

@@ -46,8 +46,7 @@ class SmallPages {
 // Whether this kernel can replace small pages by a huge one. Linux can from 6.1 on.
 inline bool KernelReplacesSmallPages() {
   const SmallPages pages(1);
-  constexpr int kCollapse = 25;
-  return madvise(AlignToHugePage(pages.data()), kHugePage, kCollapse) == 0;
+  return ReplaceSmallPages(AlignToHugePage(pages.data()), kHugePage);
 }
 
 }  // namespace opwright

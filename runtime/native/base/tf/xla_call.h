@@ -110,8 +110,8 @@ class XlaCall {
     return Refuse(i, StrCat("must be at least ", least, ", is ", *value));
   }
 
-  // Sets an output whose shape comes from numbers. Refuses a shape of 2^40 elements or more,
-  // for which XLA would end the process.
+  // Refuses a shape of 2^40 elements or more, for which XLA would end the process. `name` is
+  // the input that has the sizes.
   absl::Status CheckSize(const std::string& name, const Sizes& sizes) const {
     int64_t elements = 1;
     bool zero = false;
