@@ -68,45 +68,58 @@ Status ReadSamples(const CooFeature& feature, UninitializedVector<int32_t>* samp
   return InternalError("unknown form of a feature");
 }
 
-// Appends triples, sample by sample.
+// Appends at most `most` triples, sample by sample.
 class SampleWriter {
  public:
-  SampleWriter(Combiner combiner, Triples* triples) : combiner_(combiner), triples_(triples) {}
+  SampleWriter(Combiner combiner, int64_t most, Triples* triples)
+      : combiner_(combiner), triples_(triples), first_(triples->size()), size_(first_) {
+    triples->Resize(size_ + most);
+    samples_ = triples->samples.data();
+    rows_ = triples->rows.data();
+    gains_ = triples->gains.data();
+  }
 
   void Add(int32_t sample, int32_t id, float weight) {
     const double exact = weight;
     if (combiner_ == Combiner::kMean) sum_ += exact;
     if (combiner_ == Combiner::kSqrtN) sum_ += exact * exact;
-    if (triples_->size() > first_ && triples_->rows.back() == id) {
-      triples_->gains.back() += weight;
-    } else {
-      triples_->Add(sample, id, weight);
+    if (size_ > first_ && rows_[size_ - 1] == id) {
+      gains_[size_ - 1] += weight;
+      return;
     }
+    samples_[size_] = sample;
+    rows_[size_] = id;
+    gains_[size_++] = weight;
   }
 
   // Divides the gains of the current sample by the combiner's denominator.
   Status EndSample() {
     const double denominator = combiner_ == Combiner::kSqrtN ? std::sqrt(sum_) : sum_;
-    for (; first_ < triples_->size(); ++first_) {
-      float& gain = triples_->gains[first_];
+    for (; first_ < size_; ++first_) {
+      float& gain = gains_[first_];
       if (combiner_ != Combiner::kSum) {
         gain = denominator == 0 ? 0.f : static_cast<float>(gain / denominator);
       }
       if (std::isfinite(gain)) continue;
       return InvalidArgumentError(
-          "weights",
-          StrCat("must combine to finite gains in float32, those of sample ",
-                 triples_->samples[first_], " and id ", triples_->rows[first_], " do not"));
+          "weights", StrCat("must combine to finite gains in float32, those of sample ",
+                            samples_[first_], " and id ", rows_[first_], " do not"));
     }
     sum_ = 0;
     return OkStatus();
   }
 
+  // Must be called after the last sample.
+  void Finish() { triples_->Resize(size_); }
+
  private:
   const Combiner combiner_;
   Triples* const triples_;
-  int64_t first_ = 0;  // The first triple of the current sample.
-  double sum_ = 0;     // The sum of the sample's weights, or of their squares.
+  int32_t *samples_, *rows_;
+  float* gains_;
+  int64_t first_;   // The first triple of the current sample.
+  int64_t size_;    // The number of triples so far.
+  double sum_ = 0;  // The sum of the sample's weights, or of their squares.
 };
 
 }  // namespace
@@ -119,8 +132,7 @@ Status FeatureToTriples(const CooFeature& feature, Combiner combiner, Triples* t
   }
   UninitializedVector<int32_t> samples;
   OPWRIGHT_RETURN_IF_ERROR(ReadSamples(feature, &samples));
-  triples->Reserve(feature.id_count);
-  SampleWriter writer(combiner, triples);
+  SampleWriter writer(combiner, feature.id_count, triples);
   for (int64_t i = 0; i < feature.id_count; ++i) {
     const int32_t id = feature.ids[i];
     if (id < 0) {
@@ -137,7 +149,9 @@ Status FeatureToTriples(const CooFeature& feature, Combiner combiner, Triples* t
     }
     writer.Add(samples[i], id, weight);
   }
-  return writer.EndSample();
+  OPWRIGHT_RETURN_IF_ERROR(writer.EndSample());
+  writer.Finish();
+  return OkStatus();
 }
 
 Status CheckStacking(const CooStacking& stacking) {

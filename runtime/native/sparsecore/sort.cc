@@ -20,6 +20,7 @@ class TableTriples {
     items_.clear();
     samples_.clear();
     gains_.clear();
+    row_bits_ = 0;
   }
 
   // Appends the triples of feature number `index`.
@@ -44,6 +45,7 @@ class TableTriples {
                    "; the one at position ", i, " is ", row));
       }
       items[i] = KeyAndPosition(row, static_cast<int64_t>(begin + i));
+      row_bits_ |= static_cast<uint32_t>(row);
       samples[i] = sample;
     }
     gains_.insert(gains_.end(), feature.gains, feature.gains + feature.size);
@@ -52,7 +54,7 @@ class TableTriples {
 
   // Appends the sorted triples to those of other tables.
   void SortInto(int64_t shards, ShardedTriples* merged, ExecutionContext& exec) {
-    SortByKey(&items_, exec);
+    SortByKey(row_bits_, &items_, exec);
     Triples& triples = merged->triples;
     int64_t size = triples.size();
     triples.Resize(size + static_cast<int64_t>(items_.size()));
@@ -85,6 +87,7 @@ class TableTriples {
   UninitializedVector<uint64_t> items_;
   UninitializedVector<int32_t> samples_;
   std::vector<float> gains_;
+  uint32_t row_bits_ = 0;  // The bits that are set in at least one row.
 };
 
 }  // namespace

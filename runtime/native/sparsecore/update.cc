@@ -33,12 +33,9 @@ void PrefetchRow(const float* row, int64_t width) {
   for (int64_t i = 0; i < width; i += kLine) __builtin_prefetch(row + i);
 }
 
-UninitializedVector<int64_t> RowsOf(const Triples& triples, const Groups& groups) {
-  UninitializedVector<int64_t> rows(groups.size());
-  for (int64_t i = 0; i < groups.size(); ++i) {
-    rows[i] = triples.rows[groups.order[groups.begins[i]]];
-  }
-  return rows;
+Groups GroupByRow(const Triples& triples, ExecutionContext& exec) {
+  const bool spread = embedding::SelectRowKernels().spread_updates;
+  return GroupByKey(triples.rows, exec, spread ? GroupOrder::kSpread : GroupOrder::kAscending);
 }
 
 }  // namespace
@@ -91,8 +88,8 @@ class RowUpdater {
   template <class Visit>
   void ForEachPart(int64_t group, int64_t count, const Visit& visit) {
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t row = step_.rows_[group + i];
-      const int64_t next = step_.rows_[group + std::min(i + kAhead, count - 1)];
+      const int64_t row = step_.rows()[group + i];
+      const int64_t next = step_.rows()[group + std::min(i + kAhead, count - 1)];
       for (int64_t part = 0; part < parts_; ++part) {
         PrefetchRow(step_.tables_[part].row(next), width_);
         visit(step_.tables_[part].row(row), buffer_.data() + i * stride() + part * width_);
@@ -113,19 +110,20 @@ class RowUpdater {
   void Update(int64_t group, int64_t count) {
     const Triples& triples = step_.triples_;
     const Groups& groups = step_.groups_;
-    contributions_.clear();
-    for (int64_t i = 0; i < count; ++i) {
-      for (int64_t k = groups.begins[group + i]; k < groups.begins[group + i + 1]; ++k) {
-        const int32_t triple = groups.order[k];
-        contributions_.push_back(
-            {step_.gradients_.row(triples.samples[triple]), triples.gains[triple]});
-      }
-      offsets_[i + 1] = static_cast<int32_t>(contributions_.size());
+    const int64_t begin = groups.begins[group], end = groups.begins[group + count];
+    contributions_.resize(static_cast<size_t>(end - begin));
+    for (int64_t k = begin; k < end; ++k) {
+      const int32_t triple = groups.order[k];
+      contributions_[k - begin] = {step_.gradients_.row(triples.samples[triple]),
+                                   triples.gains[triple]};
+    }
+    for (int64_t i = 1; i <= count; ++i) {
+      offsets_[i] = static_cast<int32_t>(groups.begins[group + i] - begin);
     }
     UpdateCall call{};
     call.rows = rows_.data();
     if (in_place_) {
-      call.rows = step_.rows_.data() + group;
+      call.rows = step_.rows().data() + group;
       float* const slot = parts_ == 2 ? step_.tables_[1].first() : nullptr;
       call.table = {step_.tables_[0].first(), width_, slot, width_, width_};
     } else {
@@ -150,15 +148,14 @@ class RowUpdater {
   std::vector<double> sum_;
   std::vector<int64_t> rows_;  // Row numbers in the buffer, 0, 1, ...
   std::vector<int32_t> offsets_;
-  std::vector<Contribution> contributions_;
+  UninitializedVector<Contribution> contributions_;
 };
 
 TableStep::TableStep(const Triples& triples, RowArrays<const float> gradients,
                      Optimizer optimizer, const Hyper& hyper,
                      std::vector<RowArrays<float>> tables, ExecutionContext& exec)
     : triples_(triples),
-      groups_(GroupByKey(triples.rows, exec)),
-      rows_(RowsOf(triples, groups_)),
+      groups_(GroupByRow(triples, exec)),
       gradients_(std::move(gradients)),
       optimizer_(optimizer),
       hyper_(hyper),
@@ -172,10 +169,11 @@ bool TableStep::AreInRange(int64_t first, int64_t last) const {
   const RowKernels& kernels = embedding::SelectRowKernels();
   bool good = true;
   for (int64_t group = first; group < last; ++group) {
-    const int64_t next = rows_[std::min(group + kAhead, last - 1)];
+    const int64_t next = rows()[std::min(group + kAhead, last - 1)];
     for (int64_t part = 0; part < parts(); ++part) {
       PrefetchRow(tables_[part].row(next), width());
-      good &= kernels.within(range(part), 1, width(), width(), tables_[part].row(rows_[group]));
+      good &=
+          kernels.within(range(part), 1, width(), width(), tables_[part].row(rows()[group]));
     }
   }
   return good;
@@ -210,8 +208,9 @@ void TableStep::ApplyChecked(ExecutionContext& exec) const {
 
 // The tables still contain the value, because rows with such a value are not updated.
 RowError TableStep::FirstError() const {
-  for (int64_t group = 0; group < groups_.size(); ++group) {
-    const int64_t number = rows_[group];
+  UninitializedVector<int64_t> ascending = rows();
+  std::sort(ascending.begin(), ascending.end());
+  for (const int64_t number : ascending) {
     for (int64_t part = 0; part < parts(); ++part) {
       const float* const values = tables_[part].row(number);
       for (int64_t k = 0; k < width(); ++k) {

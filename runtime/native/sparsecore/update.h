@@ -43,6 +43,7 @@ class TableStep {
   friend class RowUpdater;
 
   int64_t width() const { return tables_[0].width(); }
+  const UninitializedVector<int64_t>& rows() const { return groups_.keys; }
   int64_t parts() const { return static_cast<int64_t>(tables_.size()); }
   embedding::Range range(int64_t part) const;
   // Whether all values in the rows of these groups are in their ranges.
@@ -50,8 +51,7 @@ class TableStep {
   RowError FirstError() const;
 
   const Triples& triples_;
-  const Groups groups_;                      // A group is the triples of one row.
-  const UninitializedVector<int64_t> rows_;  // The row of each group.
+  const Groups groups_;  // A group is the triples of one row.
   const RowArrays<const float> gradients_;
   const embedding::Optimizer optimizer_;
   const embedding::Hyper hyper_;

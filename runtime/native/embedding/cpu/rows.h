@@ -76,6 +76,8 @@ struct RowKernels {
   // Whether all values are in a range. There are `rows` rows of `width` values, `stride` floats
   // from one row to the next.
   bool (*within)(Range range, int64_t rows, int64_t stride, int64_t width, const float* values);
+  // Whether updates of many rows are faster if neighboring rows do not follow each other.
+  bool spread_updates;
 };
 
 // The functions for the instruction set in use (see base/isa.h).

@@ -593,6 +593,9 @@ constexpr RowKernels MakeRowKernels() {
   RowKernels kernels{};
   kernels.lookup = Lookup;
   kernels.within = Within;
+  // Updates prefetch blocks of rows. Between neighboring rows, the processor would also
+  // prefetch rows that nothing reads.
+  kernels.spread_updates = !kWaitsForPages;
   for (int i = 0; i < kOptimizers; ++i) {
     VisitRule(static_cast<Optimizer>(i), [&](auto tag) {
       using Rule = typename decltype(tag)::type;

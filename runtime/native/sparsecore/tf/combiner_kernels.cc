@@ -193,9 +193,7 @@ class FunctionGradientOp : public CombinerGradientKernel {
   static int64_t Begin(const Loop& loop, int64_t group) {
     return At(loop.groups.begins, group);
   }
-  static int64_t RowOf(const Loop& loop) {
-    return At(loop.backward->triples.rows, At(loop.groups.order, Begin(loop, loop.group)));
-  }
+  static int64_t RowOf(const Loop& loop) { return At(loop.groups.keys, loop.group); }
 
   static absl::Status Arguments(OpKernelContext* context, const Loop& loop,
                                 FunctionAttr::Results* arguments) {
