@@ -1,7 +1,7 @@
 """Finds the library of native kernels for this TensorFlow, and reads its stamp.
 
-A library works with one minor version of TensorFlow. So each lies in a folder of its
-own, such as 2.21/libopwright.so:
+There is a library for each minor version of TensorFlow, in a folder of its own, such as
+2.21/libopwright.so:
 
 - in `built_libraries()`, where `python -m opwright build-native` writes;
 - in `_lib` of this package: those of the wheel, or of `make native` in a source tree.
@@ -18,9 +18,12 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from opwright_runtime import _library_versions
+from opwright_runtime._library_versions import minor as minor
+
 NAME = "libopwright.so"
 PACKAGE = Path(__file__).parent
-PACKAGED = PACKAGE / "_lib"
+PACKAGED = PACKAGE / _library_versions.FOLDER
 # What the wheel has to build a library from: the sources, and how to compile them.
 SOURCES = PACKAGE / "_native"
 RECIPE = SOURCES / "build.json"
@@ -35,23 +38,14 @@ class Stamp(NamedTuple):
 
     def misfit(self) -> str | None:
         """Why the library is not for this TensorFlow; None if it is."""
-        built_for, here = self.tensorflow, tf.__version__
-        # The library uses C++ classes of TensorFlow. Their layout is stable within a
-        # minor version, but may change between a pre-release and the release.
-        compared = minor if _is_release(built_for) and _is_release(here) else str
-        if compared(built_for) != compared(here):
-            return f"was built for TensorFlow {built_for}, this is TensorFlow {here}"
+        if misfit := _library_versions.misfit(self.tensorflow):
+            return misfit
         if self.cxx11_abi != tf.sysconfig.CXX11_ABI_FLAG:
             return (
                 f"was built with _GLIBCXX_USE_CXX11_ABI={self.cxx11_abi}, this "
                 f"TensorFlow with {tf.sysconfig.CXX11_ABI_FLAG}"
             )
         return None
-
-
-def minor(version: str) -> str:
-    """The minor version of 2.21.0, which is 2.21."""
-    return ".".join(version.split(".")[:2])
 
 
 def stamp(library: Path) -> Stamp:
@@ -76,8 +70,8 @@ def find() -> Path:
     """The library to load, or where it would be."""
     if named := os.environ.get("OPWRIGHT_LIBRARY"):
         return Path(named)
-    folder = minor(tf.__version__)
-    places = [place / folder / NAME for place in (built_libraries(), PACKAGED) if place]
+    folders = [folder for folder in (built_libraries(), PACKAGED) if folder]
+    places = [_library_versions.place(folder, NAME) for folder in folders]
     # Of a folder that this user may not read, Path.exists raises an error.
     there = [place for place in places if os.path.exists(place)]
     return next(filter(_fits, there), there[0] if there else places[-1])
@@ -110,8 +104,7 @@ def recipe_digest() -> str | None:
 
 def versions() -> list[str]:
     """The minor versions of TensorFlow that this package has libraries for."""
-    found = [path.parent.name for path in PACKAGED.glob(f"*.*/{NAME}")]
-    return sorted(found, key=lambda name: [int(part) for part in name.split(".")])
+    return _library_versions.versions(PACKAGED, NAME)
 
 
 def advice() -> str:
@@ -138,10 +131,6 @@ def _fits(library: Path) -> bool:
         return stamp(library).misfit() is None
     except ValueError:
         return False
-
-
-def _is_release(version: str) -> bool:
-    return all(part.isdecimal() for part in version.split("."))
 
 
 def _user_data() -> Path:

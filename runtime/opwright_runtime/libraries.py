@@ -14,6 +14,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from opwright_runtime import _library_versions
 from opwright_runtime._internals import (
     kernel_registry,
     op_def_registry,
@@ -30,12 +31,14 @@ def load_library(package: str, library: str) -> None:
     Args:
         package: the package, which is being imported.
         library: a file, relative to the package's folder; or `module:function`, a
-            function to call. The module may be relative to the package.
+            function to call. The module may be relative to the package. If there is no
+            such file, the one for this TensorFlow in `_lib` beside it is loaded, such
+            as `_lib/2.21/libmy_ops.so`.
 
     Raises:
-        ImportError: there is no such file, TensorFlow cannot load it, it is linked with
-            another copy of TensorFlow, another library has the kernels of an op of the
-            package, or there is no such function.
+        ImportError: there is no such file, none for this TensorFlow, TensorFlow cannot
+            load it, it is linked with another copy of TensorFlow, another library has
+            the kernels of an op of the package, or there is no such function.
     """
     module, is_function, function = library.partition(":")
     if is_function:
@@ -49,11 +52,7 @@ def load_library(package: str, library: str) -> None:
         loader()
         return
     folder = os.path.dirname(str(sys.modules[package].__file__))
-    path = os.path.abspath(os.path.join(folder, library))
-    if not os.path.exists(path):
-        raise ImportError(
-            f"{package} loads {path}, which is not there; build it first", name=package
-        )
+    path = _found(package, os.path.abspath(os.path.join(folder, library)))
     if (own := _own_framework(Path(path))) is not None:
         raise ImportError(
             f"{package} loads {path}, which is linked with {own}, a copy of TensorFlow "
@@ -74,14 +73,53 @@ def load_library(package: str, library: str) -> None:
     _refuse_second_kernels(package, path, before)
 
 
+def _found(package: str, path: str) -> str:
+    """The library at a path, or the one for this TensorFlow in `_lib` beside it.
+
+    Raises:
+        ImportError: there is neither.
+    """
+    if os.path.exists(path):
+        return path
+    folder, name = Path(path).parent / _library_versions.FOLDER, Path(path).name
+    there = _library_versions.versions(folder, name)
+    if not there:
+        raise ImportError(
+            f"{package} loads {path}, which is not there; build it first", name=package
+        )
+    found = _library_versions.place(folder, name)
+    here = _library_versions.minor(tf.__version__)
+    if here not in there:
+        raise ImportError(
+            f"{package} has libraries for TensorFlow {', '.join(there)}, this is "
+            f"TensorFlow {tf.__version__}; install one of these, or a {package} that "
+            f"was released for TensorFlow {here}",
+            name=package,
+        )
+    built = _built_for(found.read_bytes())
+    if built is not None and (misfit := _library_versions.misfit(built)):
+        raise ImportError(
+            f"{package} loads {found}, which {misfit}; install TensorFlow "
+            f"{built}, or a {package} that was released for this TensorFlow",
+            name=package,
+        )
+    return str(found)
+
+
+def _built_for(content: bytes) -> str | None:
+    """The TensorFlow that a library says it was built for; None if it says none."""
+    # `tensorflow.cmake` of a project puts this text into its library.
+    found = re.search(rb"built for TensorFlow ([0-9][^\0]*)\0", content)
+    return None if found is None else found[1].decode()
+
+
 def _remedy(path: Path) -> str:
     """What to do about a library that TensorFlow cannot load."""
     content = path.read_bytes() if path.is_file() else b""
     if not content.startswith(b"\x7fELF"):
         return "the file is damaged or no library; build or install it again"
-    # `tensorflow.cmake` of a project puts this text into its library.
-    found = re.search(rb"built for TensorFlow ([0-9][^\0]*)\0", content)
-    if found is None or (built := found[1].decode()) == tf.__version__:
+    built = _built_for(content)
+    if built is None or built == tf.__version__:
         return "build it against this TensorFlow"
     return (
         f"it was built for TensorFlow {built}; install that, or build the library "
