@@ -13,6 +13,7 @@ from opwright_codegen import argument_types, groups, load
 from opwright_codegen.generate import Report, Target, WorkerError, generate
 from opwright_codegen.model import Op
 from opwright_codegen.problems import OpdefError, Problem, SourceError, one_line
+from opwright_codegen.release import command as release
 from opwright_codegen.upgrade import command as upgrade
 from opwright_notation.closed_pipe import drop_output
 
@@ -39,6 +40,10 @@ classes for the ops of a library of your own:
   opwright-codegen generate --opdefs my_opdefs --output src --package mylib.ops \\
       --load ../libmy_ops.so --gradients ..gradients
   opwright-codegen diff old/libmy_ops.so ./libmy_ops.so
+
+an op of your own, and the wheel of its library:
+  opwright-codegen new my_opdefs/audio/MyOp.yaml --package mylib.ops
+  opwright-codegen release --tensorflow 2.20 2.21
 """
 
 
@@ -113,6 +118,7 @@ def _parser() -> argparse.ArgumentParser:
         _add_since,
         _add_stubs,
         _add_upgrade,
+        _add_release,
     ):
         add(commands)
     return parser
@@ -404,6 +410,19 @@ def _add_upgrade(commands: _Commands) -> None:
     upgrade.add(command)
     _opdefs(command)
     command.set_defaults(run=upgrade.run)
+
+
+def _add_release(commands: _Commands) -> None:
+    command = commands.add_parser(
+        "release",
+        help="one wheel of your project for several TensorFlows, tested with each",
+        description=release.DESCRIPTION,
+        epilog=release.EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    release.add(command)
+    _project(command)
+    command.set_defaults(run=release.run)
 
 
 def _stubs(options: argparse.Namespace) -> int:

@@ -177,6 +177,8 @@ def _files(op: Op, project: Project, cuda: bool, xla: bool) -> dict[str, str]:
         files[f"native/{stem}_xla.cc"] = native.render("kernel_xla.cc.jinja", op=seen)
     names = ("CMakeLists.txt", "Makefile", "pyproject.toml", "hatch_build.py")
     files |= {name: native.render(f"{name}.jinja", **facts) for name in names}
+    workflow = native.render("release.yml.jinja", **facts)
+    files[".github/workflows/release.yml"] = workflow
     if "." in project.package:
         # The generated package is in a package of the author, which needs these files.
         files[f"src/{facts['top']}/__init__.py"] = ""

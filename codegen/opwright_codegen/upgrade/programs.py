@@ -27,6 +27,7 @@ def run(
     advice: str,
     changes: Mapping[str, str] | None = None,
     accepted: Sequence[int] = (0,),
+    cwd: Path | None = None,
 ) -> list[str]:
     """Runs a program. Returns the lines that it wrote, which are also in `log`.
 
@@ -37,6 +38,7 @@ def run(
       advice: what to do if the program fails.
       changes: variables of its environment that differ from this process.
       accepted: the exit statuses of a program that did not fail.
+      cwd: the folder it runs in; by default, that of this process.
 
     Raises:
       StepError: it cannot be started, or it failed.
@@ -54,6 +56,7 @@ def run(
             process = subprocess.Popen(
                 words,
                 env={**inherited, **(changes or {})},
+                cwd=cwd,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
