@@ -1,5 +1,8 @@
 # The target `tensorflow`, as libraries of other people have it, and what ours takes beyond that.
 include(${PROJECT_SOURCE_DIR}/codegen/opwright_codegen/templates/native/tensorflow.cmake)
+# Our library has a stamp beside it. A source that the build writes would differ between the
+# versions of TensorFlow, for which a wheel has one recipe.
+set_property(TARGET tensorflow PROPERTY INTERFACE_SOURCES)
 # DLPack's header, which TensorFlow ships with its dependencies.
 target_include_directories(tensorflow SYSTEM INTERFACE ${TF_INCLUDE}/external/dlpack/include)
 # What the wheel of 2.19 lacks. Behind TensorFlow's own headers, so that all versions have the

@@ -122,6 +122,11 @@ def sources_of(file: Path) -> list[str]:
     if file.is_relative_to(ROOT / NATIVE):
         return [file.relative_to(ROOT).as_posix()]
     included = re.findall(r'^#include "(.+)"$', file.read_text(), re.MULTILINE)
+    others = [path for path in included if not Path(path).is_relative_to(ROOT / NATIVE)]
+    if others:
+        raise ValueError(
+            f"{', '.join(others)}: not in {NATIVE}, so no wheel has these sources"
+        )
     return [Path(path).relative_to(ROOT).as_posix() for path in included]
 
 
