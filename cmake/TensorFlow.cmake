@@ -5,10 +5,6 @@ include(${PROJECT_SOURCE_DIR}/codegen/opwright_codegen/templates/native/tensorfl
 set_property(TARGET tensorflow PROPERTY INTERFACE_SOURCES)
 # DLPack's header, which TensorFlow ships with its dependencies.
 target_include_directories(tensorflow SYSTEM INTERFACE ${TF_INCLUDE}/external/dlpack/include)
-# What the wheel of 2.19 lacks. Behind TensorFlow's own headers, so that all versions have the
-# same flags.
-target_include_directories(tensorflow SYSTEM INTERFACE
-  ${PROJECT_SOURCE_DIR}/cmake/tensorflow-2.19)
 # GCC collects garbage less often, in up to a gigabyte more of memory.
 target_compile_options(tensorflow INTERFACE
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:--param=ggc-min-heapsize=1000000>)

@@ -26,7 +26,7 @@ from typing import Any, TypeAlias
 ROOT = Path(__file__).resolve().parents[1]
 NATIVE = Path("runtime/native")
 # Headers that a wheel of TensorFlow lacks.
-SHIMS = Path("cmake/tensorflow-2.19")
+SHIMS = Path("codegen/opwright_codegen/templates/native/tensorflow-2.19")
 Recipe: TypeAlias = "dict[str, Any]"
 
 

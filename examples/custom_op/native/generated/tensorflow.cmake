@@ -25,6 +25,9 @@ add_library(tensorflow INTERFACE)
 # XLA's headers want two that TensorFlow keeps with its dependencies.
 target_include_directories(tensorflow SYSTEM INTERFACE ${TF_INCLUDE}
   ${TF_INCLUDE}/external/highwayhash ${TF_INCLUDE}/external/farmhash_archive/src)
+# And what the wheel of 2.19 lacks. Behind TensorFlow's own headers, so that all versions have
+# the same flags.
+target_include_directories(tensorflow SYSTEM INTERFACE ${CMAKE_CURRENT_LIST_DIR}/tensorflow-2.19)
 target_compile_definitions(tensorflow INTERFACE ${TF_DEFINITIONS})
 # The interpreter has loaded TensorFlow by the time it loads what is linked here: no path of
 # this machine goes into the library.
