@@ -38,6 +38,7 @@ attrs:
   - {name: factor, type: int, minimum: 2}
 """
 YOURS = (
+    ".github/workflows/release.yml",
     ".gitignore",
     "CMakeLists.txt",
     "Makefile",
@@ -592,6 +593,7 @@ def test_example_project_is_as_generated(tmp_path: Path) -> None:
     made = new(tmp_path, "opdefs/audio/Fade.yaml", "my_audio.ops")
     assert [name for name in made if not (EXAMPLE / name).exists()] == []
     same = {"CMakeLists.txt", "pyproject.toml", "hatch_build.py", ".gitignore"}
+    same.add(".github/workflows/release.yml")
     for name in {*same, "tests/test_fade.py"}:
         assert (tmp_path / name).read_text() == (EXAMPLE / name).read_text(), name
 

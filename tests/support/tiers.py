@@ -71,6 +71,7 @@ EXTENDED: dict[str, tuple[str, tuple[str, ...]]] = {
         "builds a project or a package from nothing",
         (
             "codegen/test_release_wheel.py",
+            "golden/test_adopt.py",
             "golden/test_library_versions.py",
             "golden/test_native_ops.py",
             "golden/test_own_library.py",
