@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import native_files
 import pytest
 
-import native_files
 from support.places import NATIVE, ROOT
 
 
@@ -17,5 +17,5 @@ def test_sources_of_a_unity_file_are_those_of_the_tree(tmp_path: Path) -> None:
     assert native_files.sources_of(unity) == [source.relative_to(ROOT).as_posix()]
     # A build writes it, so that no wheel would have it.
     unity.write_text(f'#include "{source}"\n#include "{ROOT}/build/made.cc"\n')
-    with pytest.raises(ValueError, match="build/made.cc: not in runtime/native"):
+    with pytest.raises(ValueError, match=r"build/made\.cc: not in runtime/native"):
         native_files.sources_of(unity)
