@@ -8,17 +8,15 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Final, TypeAlias, cast
 
 from opwright_codegen.problems import SourceError
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 _Table: TypeAlias = "dict[str, object]"
+#: The module that reads TOML; Python has it since 3.11.
+_TOML: Final = "tomllib" if sys.version_info >= (3, 11) else "tomli"
 _LEFT_OUT: Final = ("build", "dist", "wheelhouse", "__pycache__")
 #: Files that builds write among the sources.
 _MADE: Final = (".so", ".pyc")
@@ -66,7 +64,8 @@ def read(folder: Path) -> Project:
             )
     path = folder / "pyproject.toml"
     try:
-        content = cast(_Table, tomllib.loads(path.read_text("utf-8")))
+        loads: Callable[[str], _Table] = import_module(_TOML).loads
+        content = loads(path.read_text("utf-8"))
     except ValueError as error:
         raise SourceError(f"{path} cannot be read: {error}") from error
     stated = _table(content, "project")
