@@ -315,6 +315,13 @@ def test_table_has_a_row_for_each_version(capsys: pytest.CaptureFixture[str]) ->
     assert ["2.22", "3.11", "-", "-", "-", "-", "-", "0"] in lines
 
 
+def test_tested_has_the_counts_of_pytest() -> None:
+    rows = ["a passed", "= 9 passed, 1 skipped, 345 warnings in 8.61s (0:00:08) =", ""]
+    assert tasks.tested(rows) == "9 passed, 1 skipped"
+    assert tasks.tested(["7 passed in 2.10s"]) == "7 passed"
+    assert tasks.tested([]) == "passed"
+
+
 def test_packages_of_a_wheel_are_those_with_libraries(tmp_path: Path) -> None:
     wheel = tmp_path / "a.whl"
     with zipfile.ZipFile(wheel, "w") as archive:

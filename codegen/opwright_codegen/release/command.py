@@ -136,12 +136,11 @@ def run(options: argparse.Namespace) -> int:
     target = options.project / _OUT / wheel.name
     target.parent.mkdir(exist_ok=True)
     shutil.copyfile(wheel, target)
-    for row in release.rows.values():
-        if not row.tensorflow.replace(".", "").isdigit():
+    for version in dict.fromkeys(row.tensorflow for row in release.rows.values()):
+        if not version.replace(".", "").isdigit():
             _say(
-                f"note: the library for {row.tensorflow}, a pre-release, is refused by"
-                f" TensorFlow {minor_of(row.tensorflow)}.0; release again when that is"
-                " there"
+                f"note: the library for {version}, a pre-release, is refused by"
+                f" TensorFlow {minor_of(version)}.0; release again when that is there"
             )
     print(one_line(f"{target}: {target.stat().st_size:,} bytes; {took:.0f} s"))
     return 0
