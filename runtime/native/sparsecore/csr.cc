@@ -18,64 +18,39 @@ namespace {
 constexpr char kCapacity[] = "max_ids_per_chip_per_sample";
 constexpr char kRowPointers[] = "row_pointers";
 
-// Checks that the counts of one source ascend and are at most its number of triples.
-Status CheckIdCounts(const std::string& name, const CsrSource& source) {
-  int64_t last = 0;
-  for (int64_t i = 0; i < source.id_counts_size; ++i) {
-    const int64_t count = source.id_counts[i];
-    if (count < last || count > source.triples.size) {
-      return InvalidArgumentError(
-          name, StrCat("must ascend from 0 to at most the number of triples, which is ",
-                       source.triples.size, "; the one at position ", i, " is ", count));
-    }
-    last = count;
-  }
-  return OkStatus();
-}
-
 // Writes runs of triples and their row pointers into the buffers, one after the other.
 class CsrWriter {
  public:
-  CsrWriter(const CsrShape& shape, bool drop, int64_t triples, CsrBuffers* out)
-      : shape_(shape), drop_(drop), triples_(triples), out_(out) {}
+  CsrWriter(const CsrShape& shape, CsrBuffers* out) : shape_(shape), out_(out) {}
 
   // Adds a minibatch that consists of the divisions `begin` to `end` - 1 of the vocabulary.
-  Status AddMinibatch(const CsrSource& source, int64_t begin, int64_t end) {
+  void AddMinibatch(const CsrSource& source, int64_t begin, int64_t end) {
     // Without minibatches, id_counts has only one division for each shard.
     const bool divided = source.id_counts_size == shape_.shards * kDivisions + 1;
     for (int64_t shard = 0; shard < shape_.shards; ++shard) {
       const int32_t* const counts = source.id_counts + shard * (divided ? kDivisions : 1);
       const int64_t first = counts[divided ? begin : 0];
-      OPWRIGHT_RETURN_IF_ERROR(
-          AddRun(source.triples, first, counts[divided ? end : 1] - first));
+      AddRun(source.triples, first, counts[divided ? end : 1] - first);
     }
     while (pointer_ % kSparseCoreAlignment != 0) AddPointer();
-    return OkStatus();
   }
 
   // Fills the unused part of the buffers.
-  void Finish(int64_t minibatches, int64_t pointers) {
+  void Finish(int64_t minibatches, int64_t pointers, int64_t triples) {
     out_->row_pointers_size = pointer_;
     out_->ids_size = at_;
     out_->needed_size = needed_;
     out_->minibatches = minibatches;
-    out_->dropped = triples_ - packed_;
+    out_->triples = triples;
+    out_->dropped = triples - packed_;
     while (pointer_ < pointers) AddPointer();
     Pad(shape_.capacity);
   }
 
  private:
-  Status AddRun(const TriplesView& triples, int64_t first, int64_t count) {
+  void AddRun(const TriplesView& triples, int64_t first, int64_t count) {
     needed_ = AlignUp(needed_ + count);
-    if (at_ + count > shape_.capacity) {
-      if (!drop_) {
-        return InvalidArgumentError(
-            kCapacity, StrCat("allows ", shape_.capacity, " triples, padding included; ",
-                              triples_ - packed_, " of ", triples_,
-                              " do not fit, and allow_id_dropping is not set"));
-      }
-      count = shape_.capacity - at_;
-    }
+    count = std::min(count, shape_.capacity - at_);
     std::copy_n(triples.samples + first, count, out_->samples + at_);
     std::copy_n(triples.rows + first, count, out_->rows + at_);
     std::copy_n(triples.gains + first, count, out_->gains + at_);
@@ -83,7 +58,6 @@ class CsrWriter {
     packed_ += count;
     AddPointer();
     Pad(AlignUp(at_));
-    return OkStatus();
   }
 
   void AddPointer() { out_->row_pointers[pointer_++] = static_cast<int32_t>(at_); }
@@ -96,8 +70,6 @@ class CsrWriter {
   }
 
   const CsrShape& shape_;
-  const bool drop_;
-  const int64_t triples_;
   CsrBuffers* const out_;
   int64_t pointer_ = 0, at_ = 0, packed_ = 0, needed_ = 0;
 };
@@ -237,13 +209,10 @@ class CsrReader {
 
 std::vector<int64_t> MinibatchEnds(int64_t splits) {
   std::vector<int64_t> ends;
-  // Level l of the tree has 2^l nodes. Each node divides its range of divisions into two
-  // halves.
-  int bit = 0;
   for (int level = 0; level < kDivisionLevels; ++level) {
-    const int64_t half = kDivisions >> (level + 1);
-    for (int64_t node = 0; node < (int64_t{1} << level); ++node, ++bit) {
-      if ((splits >> bit) & 1) ends.push_back((2 * node + 1) * half);
+    for (int64_t node = int64_t{1} << level; node < int64_t{2} << level; ++node) {
+      // The second child begins in the middle of its parent.
+      if ((splits >> (node - 1)) & 1) ends.push_back(FirstDivision(2 * node + 1, level + 1));
     }
   }
   ends.push_back(kDivisions);
@@ -251,13 +220,35 @@ std::vector<int64_t> MinibatchEnds(int64_t splits) {
   return ends;
 }
 
-Status CheckCsrSources(const CsrShape& shape, int64_t splits,
-                       const std::vector<CsrSource>& sources) {
+int64_t MaskOfCuts(const std::vector<int64_t>& cuts) {
+  int64_t mask = 0;
+  for (const int64_t cut : cuts) {
+    int64_t child = cut + kDivisions;
+    while (child % 2 == 0) child /= 2;
+    mask |= int64_t{1} << (child / 2 - 1);
+  }
+  return mask;
+}
+
+Status CheckIdCounts(const std::string& name, const CsrSource& source) {
+  int64_t last = 0;
+  for (int64_t i = 0; i < source.id_counts_size; ++i) {
+    const int64_t count = source.id_counts[i];
+    if (count < last || count > source.triples.size) {
+      return InvalidArgumentError(
+          name, StrCat("must ascend from 0 to at most the number of triples, which is ",
+                       source.triples.size, "; the one at position ", i, " is ", count));
+    }
+    last = count;
+  }
+  return OkStatus();
+}
+
+Status CheckCsrShape(const CsrShape& shape, int64_t splits) {
   if (shape.capacity % kSparseCoreAlignment != 0 || shape.capacity > kMaxInt32) {
     return InvalidArgumentError(
-        kCapacity,
-        StrCat("times sample_count_per_sc and num_sc_per_chip it must be a multiple of ",
-               kSparseCoreAlignment, " that fits in int32, is ", shape.capacity));
+        kCapacity, StrCat("times the samples of a chip it must be a multiple of ",
+                          kSparseCoreAlignment, " that fits in int32, is ", shape.capacity));
   }
   if (splits < 0) {
     return InvalidArgumentError("splits", StrCat("must not be negative, is ", splits));
@@ -266,8 +257,16 @@ Status CheckCsrSources(const CsrShape& shape, int64_t splits,
   if (minibatches > shape.max_minibatches) {
     return InvalidArgumentError(
         "splits", StrCat("make ", minibatches, " minibatches, max_minibatches_per_sc is ",
-                         shape.max_minibatches));
+                         shape.max_minibatches, "; set max_minibatches_per_sc to at least ",
+                         minibatches));
   }
+  return OkStatus();
+}
+
+Status CheckCsrSources(const CsrShape& shape, int64_t splits,
+                       const std::vector<CsrSource>& sources) {
+  OPWRIGHT_RETURN_IF_ERROR(CheckCsrShape(shape, splits));
+  const int64_t minibatches = static_cast<int64_t>(MinibatchEnds(splits).size());
   const int64_t undivided = shape.shards + 1, divided = shape.shards * kDivisions + 1;
   for (size_t i = 0; i < sources.size(); ++i) {
     const std::string name = StrCat("id_counts_list[", i, "]");
@@ -290,23 +289,24 @@ Status CheckCsrSources(const CsrShape& shape, int64_t splits,
   return OkStatus();
 }
 
-Status PackCsr(const CsrShape& shape, int64_t splits, bool drop,
-               const std::vector<CsrSource>& sources, CsrBuffers* out) {
+void PackCsr(const CsrShape& shape, int64_t splits, const std::vector<CsrSource>& sources,
+             CsrBuffers* out) {
   const std::vector<int64_t> ends = MinibatchEnds(splits);
   int64_t triples = 0;
-  for (const CsrSource& source : sources)
-    triples += source.id_counts[source.id_counts_size - 1];
-  CsrWriter writer(shape, drop, triples, out);
+  for (const CsrSource& source : sources) {
+    triples += source.id_counts[source.id_counts_size - 1] - source.id_counts[0];
+  }
+  CsrWriter writer(shape, out);
   for (const CsrSource& source : sources) {
     int64_t begin = 0;
     for (const int64_t end : ends) {
-      OPWRIGHT_RETURN_IF_ERROR(writer.AddMinibatch(source, begin, end));
+      writer.AddMinibatch(source, begin, end);
       begin = end;
     }
   }
   writer.Finish(static_cast<int64_t>(ends.size()),
-                shape.max_minibatches * static_cast<int64_t>(sources.size()) * shape.stride());
-  return OkStatus();
+                shape.max_minibatches * static_cast<int64_t>(sources.size()) * shape.stride(),
+                triples);
 }
 
 Status ReadCsr(const CsrView& csr, int64_t samples, int64_t table_rows, Triples* triples,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "base/execution_context.h"
@@ -26,9 +27,18 @@ constexpr int64_t AlignUp(int64_t value) {
 // Returns the number of row pointers of one minibatch of one SparseCore, including padding.
 constexpr int64_t RowPointerStride(int64_t shards) { return AlignUp(shards); }
 
-// Returns the ends of the minibatches, counted in divisions. `splits` is a mask over the nodes
-// of a binary tree of divisions.
+// A binary tree halves the divisions again and again. Its root is node 1. The children of node
+// n are the nodes 2 * n and 2 * n + 1. A node of level l has 2^(6 - l) divisions.
+//
+// A cut is the division at which a minibatch begins. A mask of cuts has bit n - 1 if node n is
+// cut in the middle.
+constexpr int64_t FirstDivision(int64_t node, int level) {
+  return (node << (kDivisionLevels - level)) - kDivisions;
+}
+// Returns the ends of the minibatches, counted in divisions.
 std::vector<int64_t> MinibatchEnds(int64_t splits);
+// Returns the mask of cuts, each of which is at least 1 and below 64.
+int64_t MaskOfCuts(const std::vector<int64_t>& cuts);
 
 // ---- Conversion of sorted triples to buffers.
 
@@ -50,16 +60,23 @@ struct CsrBuffers {
   int32_t* rows;
   float* gains;
   // The fields below are results: the used sizes of the buffers, the size that all triples
-  // need, and the number of dropped triples.
+  // need, and the numbers of all triples and of those that did not fit.
   int64_t row_pointers_size, ids_size, needed_size;
   int64_t minibatches;
-  int64_t dropped;
+  int64_t triples, dropped;
 };
+// Checks the shape, and that there is space for the minibatches.
+Status CheckCsrShape(const CsrShape& shape, int64_t splits);
+// Checks that counts ascend from 0 to at most the number of triples. `name` is that of the
+// counts.
+Status CheckIdCounts(const std::string& name, const CsrSource& source);
+// Checks the shape and all sources. Messages call the counts of the sources id_counts_list.
 Status CheckCsrSources(const CsrShape& shape, int64_t splits,
                        const std::vector<CsrSource>& sources);
-// Requires sources that passed CheckCsrSources. Also fills the unused part of the buffers.
-Status PackCsr(const CsrShape& shape, int64_t splits, bool drop,
-               const std::vector<CsrSource>& sources, CsrBuffers* out);
+// Requires a shape and sources that passed the checks. Leaves out the triples that do not fit,
+// and fills the unused part of the buffers.
+void PackCsr(const CsrShape& shape, int64_t splits, const std::vector<CsrSource>& sources,
+             CsrBuffers* out);
 
 // ---- Conversion of buffers to triples.
 

@@ -22,6 +22,16 @@ TEST(Csr, MaskSetsTheMinibatchEnds) {
   EXPECT_EQ(MinibatchEnds(INT64_MAX).size(), 64u);
 }
 
+TEST(Csr, MaskOfTheCutsIsTheInverse) {
+  EXPECT_EQ(MaskOfCuts({}), 0);
+  EXPECT_EQ(MaskOfCuts({32}), 1);
+  EXPECT_EQ(MaskOfCuts({48, 16}), 0b110);
+  for (int bit = 0; bit < 63; ++bit) {
+    const int64_t mask = int64_t{1} << bit;
+    EXPECT_EQ(MaskOfCuts({MinibatchEnds(mask).front()}), mask);
+  }
+}
+
 // Buffers of two SparseCores with two shards, without minibatches.
 struct Packed {
   Packed() {
@@ -31,7 +41,7 @@ struct Packed {
   Packed(const Packed&) = delete;
 
   Status Check() const { return CheckCsrSources(shape, splits, sources); }
-  Status Pack(bool drop) {
+  void Pack() {
     const int64_t all = 2 * shape.max_minibatches * shape.stride();
     pointers.assign(static_cast<size_t>(all), -1);
     samples.assign(static_cast<size_t>(shape.capacity), -1);
@@ -41,7 +51,7 @@ struct Packed {
     buffers.samples = samples.data();
     buffers.rows = rows.data();
     buffers.gains = gains.data();
-    return PackCsr(shape, splits, drop, sources, &buffers);
+    PackCsr(shape, splits, sources, &buffers);
   }
   CsrView View() const {
     return {pointers.data(),
@@ -65,12 +75,30 @@ struct Packed {
 
 constexpr int32_t kPad = kSparseCorePad;
 
+// The sources of a chip may share the triples and the counts.
+TEST(Csr, SourcesMayBeginAtAnyTriple) {
+  Packed apart, joined;
+  apart.Pack();
+  joined.triples[0] = Triples{{0, 1, 1, 1}, {0, 0, 2, 1}, {1, 2, 3, 4}};
+  joined.counts[0] = {0, 2, 3, 3, 4};
+  joined.sources = {{joined.triples[0].view(), joined.counts[0].data(), 3},
+                    {joined.triples[0].view(), joined.counts[0].data() + 2, 3}};
+  EXPECT_OK(joined.Check());
+  joined.Pack();
+  EXPECT(joined.pointers == apart.pointers);
+  EXPECT(joined.samples == apart.samples);
+  EXPECT(joined.rows == apart.rows);
+  EXPECT(joined.gains == apart.gains);
+  EXPECT_EQ(joined.buffers.triples, 4);
+  EXPECT_EQ(joined.buffers.dropped, 0);
+}
+
 TEST(Csr, BuffersArePadded) {
   Pool pool(2);
   PoolContext exec(pool);
   Packed packed;
   EXPECT_OK(packed.Check());
-  EXPECT_OK(packed.Pack(false));
+  packed.Pack();
   EXPECT(packed.pointers ==
          Ints({2, 9, 16, 16, 16, 16, 16, 16, 16, 17, 24, 24, 24, 24, 24, 24}));
   Ints samples(32, kPad), rows(32, kPad);
@@ -93,10 +121,10 @@ TEST(Csr, BuffersArePadded) {
 TEST(Csr, TriplesBeyondTheCapacityAreDropped) {
   Packed packed;
   packed.shape.capacity = 16;
-  EXPECT_ERROR(packed.Pack(false), kInvalid,
-               "allows 16 triples, padding included; 1 of 4 do not fit");
-  EXPECT_OK(packed.Pack(true));
+  packed.Pack();
+  EXPECT_EQ(packed.buffers.triples, 4);
   EXPECT_EQ(packed.buffers.dropped, 1);
+  EXPECT_EQ(packed.buffers.needed_size, 24);
 }
 
 // The mask assigns the divisions of each shard to minibatches.
@@ -121,7 +149,7 @@ TEST(Csr, MaskDividesShardsIntoMinibatches) {
                             static_cast<int64_t>(divided.size())};
   }
   EXPECT_OK(packed.Check());
-  EXPECT_OK(packed.Pack(false));
+  packed.Pack();
   EXPECT_EQ(packed.buffers.minibatches, 2);
   EXPECT(Ints(packed.pointers.begin(), packed.pointers.begin() + 2) == Ints({1, 9}));
   EXPECT(Ints(packed.pointers.begin() + 8, packed.pointers.begin() + 10) == Ints({17, 24}));
@@ -157,7 +185,7 @@ TEST(Csr, ShardsOfSeveralDevicesAreRead) {
   Pool pool(2);
   PoolContext exec(pool);
   Packed packed;
-  EXPECT_OK(packed.Pack(false));
+  packed.Pack();
   CsrView csr = packed.View();
   csr.sparse_cores = 1;
   csr.devices = 2;
@@ -219,7 +247,7 @@ TEST(Csr, InvalidBuffersAreRefused) {
   PoolContext exec(pool);
   const auto refuse = [&](const char* words, const auto& damage) {
     Packed packed;
-    EXPECT_OK(packed.Pack(false));
+    packed.Pack();
     damage(&packed);
     Triples read;
     EXPECT_ERROR(ReadCsr(packed.View(), 4, 8, &read, exec), kInvalid, words);

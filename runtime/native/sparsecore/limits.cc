@@ -1,12 +1,13 @@
 #include "sparsecore/limits.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <numeric>
 
 #include "base/text.h"
-#include "sparsecore/csr.h"
+#include "embedding/system_number.h"
 
 namespace opwright::sparsecore {
 namespace {
@@ -19,6 +20,27 @@ Counters& AllCounters() {
   // It is never destroyed, because ops may run until the process ends.
   static auto* const counters = new Counters;
   return *counters;
+}
+
+struct Statistics {
+  std::mutex mutex;
+  int64_t system = 0;  // The number of the TPU system that the numbers belong to.
+  size_t bytes = 0;
+  std::map<std::string, CsrLimits> of_tables;
+};
+// Returns the statistics of the present system. Requires a lock.
+std::map<std::string, CsrLimits>& Present(Statistics* statistics) {
+  if (const int64_t system = embedding::SystemNumber(); statistics->system != system) {
+    statistics->system = system;
+    statistics->bytes = 0;
+    statistics->of_tables.clear();
+  }
+  return statistics->of_tables;
+}
+Statistics& AllStatistics() {
+  // It is never destroyed, because ops may run until the process ends.
+  static auto* const statistics = new Statistics;
+  return *statistics;
 }
 
 int64_t CountDistinct(const int32_t* begin, const int32_t* end) {
@@ -70,6 +92,39 @@ int64_t LeastPerSample(int64_t capacity, int64_t samples, int64_t present) {
   const int64_t step = std::gcd(present, kSparseCoreAlignment);
   const int64_t unit = samples * step;
   return std::max<int64_t>(1, (capacity + unit - 1) / unit) * step;
+}
+
+Status StoreStatistics(const std::string& table, int64_t ids, int64_t distinct_rows) {
+  constexpr size_t kMostBytes = 4 << 20, kBytesOfTable = 64;  // Besides its name.
+  Statistics& all = AllStatistics();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  std::map<std::string, CsrLimits>& of_tables = Present(&all);
+  if (of_tables.count(table) == 0) {
+    const size_t bytes = table.size() + kBytesOfTable;
+    if (bytes > kMostBytes - all.bytes) {
+      return ResourceExhaustedError(StrCat("table_name: the statistics of ", of_tables.size(),
+                                           " tables, and a name of ", table.size(),
+                                           " bytes, take more than ", kMostBytes,
+                                           " bytes; ShutdownDistributedTPU forgets them"));
+    }
+    all.bytes += bytes;
+  }
+  CsrLimits& most = of_tables[table];
+  const auto raise = [](int64_t number, int64_t* to) {
+    constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+    if (number > 0) *to = *to == kNone ? number : std::max(*to, number);
+  };
+  raise(ids, &most.ids);
+  raise(distinct_rows, &most.distinct_rows);
+  return OkStatus();
+}
+
+CsrLimits StatisticsOf(const std::string& table) {
+  Statistics& all = AllStatistics();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  const std::map<std::string, CsrLimits>& of_tables = Present(&all);
+  const auto found = of_tables.find(table);
+  return found == of_tables.end() ? CsrLimits{} : found->second;
 }
 
 bool AddDroppedIds(const std::string& table, int64_t ids, int64_t per_sample) {

@@ -1,4 +1,5 @@
-// What the batch of a chip requests of its SparseCores, and the ids that did not fit.
+// What the batch of a chip requests of its SparseCores, what batches so far requested, and the
+// ids that did not fit.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "sparsecore/csr.h"
 
 namespace opwright::sparsecore {
 
@@ -34,6 +36,13 @@ Demand MeasureDemand(const std::vector<SortedRows>& of_cores);
 // that is a multiple of the largest power of two up to 8 in `present`. Thereby the buffers of
 // all tables are multiples of 8, as those of the present number are.
 int64_t LeastPerSample(int64_t capacity, int64_t samples, int64_t present);
+
+// Keeps the most that batches requested of a shard of a table, until the TPU system ends. 0 is
+// not kept, because a batch without ids says nothing of others. Refuses more tables than fit
+// into a few megabytes.
+Status StoreStatistics(const std::string& table, int64_t ids, int64_t distinct_rows);
+// Returns what was stored of a table. Numbers that were not stored are no limits.
+CsrLimits StatisticsOf(const std::string& table);
 
 // Counts of ids that lookups dropped, since the last call of ForgetDroppedIds.
 struct DroppedIds {

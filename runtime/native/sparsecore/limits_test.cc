@@ -2,9 +2,12 @@
 #include "sparsecore/limits.h"
 
 #include <cstdint>
+#include <limits>
+#include <string>
 #include <vector>
 
 #include "base/testing/testing.h"
+#include "embedding/system_number.h"
 #include "sparsecore/testing/triples.h"
 
 namespace opwright::sparsecore {
@@ -44,6 +47,36 @@ TEST(Limits, PerSampleHasRoomAndIsAligned) {
   EXPECT_EQ(LeastPerSample(33, 4, 2), 10);
   EXPECT_EQ(LeastPerSample(33, 4, 64), 16);
   EXPECT_EQ(LeastPerSample(0, 4, 3), 1);
+}
+
+TEST(Limits, StatisticsAreTheMostOfTheSystem) {
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  embedding::BeginSystem();
+  EXPECT_EQ(StatisticsOf("films").ids, kNone);
+  EXPECT_OK(StoreStatistics("films", 5, 3));
+  EXPECT_OK(StoreStatistics("films", 4, 4));
+  EXPECT_OK(StoreStatistics("films", 0, 0));
+  EXPECT_EQ(StatisticsOf("films").ids, 5);
+  EXPECT_EQ(StatisticsOf("films").distinct_rows, 4);
+  EXPECT_OK(StoreStatistics("people", 0, 2));
+  EXPECT_EQ(StatisticsOf("people").ids, kNone);
+  EXPECT_EQ(StatisticsOf("people").distinct_rows, 2);
+  embedding::BeginSystem();
+  EXPECT_EQ(StatisticsOf("films").ids, kNone);
+}
+
+TEST(Limits, StatisticsTakeAFewMegabytes) {
+  embedding::BeginSystem();
+  const std::string name(1 << 20, 'x');
+  for (const char* const number : {"1", "2", "3"}) {
+    EXPECT_OK(StoreStatistics(number + name, 1, 1));
+  }
+  EXPECT_ERROR(StoreStatistics("4" + name, 1, 1), StatusCode::kResourceExhausted,
+               "ShutdownDistributedTPU forgets them");
+  EXPECT_OK(StoreStatistics("3" + name, 2, 2));
+  embedding::BeginSystem();
+  EXPECT_OK(StoreStatistics("4" + name, 1, 1));
+  embedding::BeginSystem();
 }
 
 TEST(Limits, DroppedIdsAreCountedByTable) {

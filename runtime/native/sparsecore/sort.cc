@@ -11,6 +11,30 @@
 namespace opwright::sparsecore {
 namespace {
 
+// The shards of a system. Row r is in shard r % count at position r / count.
+struct AnyShards {
+  int32_t count;
+
+  int32_t Of(int32_t row) const { return row % count; }
+  int32_t Position(int32_t row) const { return row / count; }
+};
+// A mask and a shift take less time than divisions.
+struct PowerOfTwoShards {
+  int32_t mask;
+  int shift;
+
+  int32_t Of(int32_t row) const { return row & mask; }
+  int32_t Position(int32_t row) const { return row >> shift; }
+};
+template <class Use>
+void WithShards(int64_t shards, const Use& use) {
+  const int32_t count = static_cast<int32_t>(shards);
+  if ((count & (count - 1)) != 0) return use(AnyShards{count});
+  int shift = 0;
+  while ((int32_t{1} << shift) < count) ++shift;
+  use(PowerOfTwoShards{count - 1, shift});
+}
+
 // The triples of one table, feature by feature.
 class TableTriples {
  public:
@@ -55,6 +79,13 @@ class TableTriples {
   // Appends the sorted triples to those of other tables.
   void SortInto(int64_t shards, ShardedTriples* merged, ExecutionContext& exec) {
     SortByKey(row_bits_, &items_, exec);
+    WithShards(shards, [&](const auto& of_system) { MergeInto(of_system, merged); });
+  }
+
+ private:
+  // Joins the sorted triples that are equal.
+  template <class Shards>
+  void MergeInto(const Shards& shards, ShardedTriples* merged) const {
     Triples& triples = merged->triples;
     int64_t size = triples.size();
     triples.Resize(size + static_cast<int64_t>(items_.size()));
@@ -74,15 +105,15 @@ class TableTriples {
       rows[size] = row;
       gains[size] = gains_[position];
       ++size;
-      ++merged->ids[row & (shards - 1)];
-      merged->distinct_rows[row & (shards - 1)] += row != last_row;
+      const int32_t shard = shards.Of(row);
+      ++merged->ids[shard];
+      merged->distinct_rows[shard] += row != last_row;
       last_row = row;
       last_sample = sample;
     }
     triples.Resize(size);
   }
 
- private:
   const int64_t vocabulary_;
   UninitializedVector<uint64_t> items_;
   UninitializedVector<int32_t> samples_;
@@ -91,6 +122,22 @@ class TableTriples {
 };
 
 }  // namespace
+
+Status CopyWithin(const char* name, const char* what, int64_t end, const int32_t* from,
+                  int64_t size, UninitializedVector<int32_t>* to) {
+  to->resize(static_cast<size_t>(size));
+  int32_t* const copies = to->data();
+  for (int64_t i = 0; i < size; ++i) {
+    const int32_t number = from[i];
+    if (number < 0 || number >= end) {
+      return InvalidArgumentError(
+          name, StrCat("must be at least 0 and below ", what, ", which is ", end,
+                       "; the one at position ", i, " is ", number));
+    }
+    copies[i] = number;
+  }
+  return OkStatus();
+}
 
 Status MergeFeatures(const std::vector<TriplesView>& features,
                      const std::vector<int32_t>& col_offsets, int64_t shards,
@@ -122,23 +169,22 @@ Status MergeFeatures(const std::vector<TriplesView>& features,
 
 void PartitionByShard(const ShardedTriples& merged, int64_t samples, int32_t* id_counts,
                       int32_t* out_samples, int32_t* out_rows, float* out_gains) {
-  const int32_t shards = static_cast<int32_t>(merged.ids.size());
+  const auto count = static_cast<int64_t>(merged.ids.size());
   id_counts[0] = 0;
-  for (int32_t i = 0; i < shards; ++i) id_counts[i + 1] = id_counts[i] + merged.ids[i];
-  std::vector<int32_t> next(id_counts, id_counts + shards);
+  for (int64_t i = 0; i < count; ++i) id_counts[i + 1] = id_counts[i] + merged.ids[i];
+  std::vector<int32_t> next(id_counts, id_counts + count);
   const Triples& triples = merged.triples;
-  // The number of shards is a power of two. A mask and a shift take less time than divisions.
-  int shift = 0;
-  while ((int64_t{1} << shift) < shards) ++shift;
-  int64_t first = 0;  // The first sample of the SparseCore that had the last triple.
-  for (int64_t i = 0; i < triples.size(); ++i) {
-    const int32_t row = triples.rows[i], sample = triples.samples[i];
-    if (sample < first || sample >= first + samples) first = sample / samples * samples;
-    const int32_t at = next[row & (shards - 1)]++;
-    out_samples[at] = static_cast<int32_t>(sample - first);
-    out_rows[at] = row >> shift;
-    out_gains[at] = triples.gains[i];
-  }
+  WithShards(count, [&](const auto& shards) {
+    int64_t first = 0;  // The first sample of the SparseCore that had the last triple.
+    for (int64_t i = 0; i < triples.size(); ++i) {
+      const int32_t row = triples.rows[i], sample = triples.samples[i];
+      if (sample < first || sample >= first + samples) first = sample / samples * samples;
+      const int32_t at = next[shards.Of(row)]++;
+      out_samples[at] = static_cast<int32_t>(sample - first);
+      out_rows[at] = shards.Position(row);
+      out_gains[at] = triples.gains[i];
+    }
+  });
 }
 
 }  // namespace opwright::sparsecore

@@ -10,6 +10,12 @@
 
 namespace opwright::sparsecore {
 
+// Copies the numbers of an input. Checks that each is at least 0 and below `end`. `what` says
+// what has that many: "below ", `what`, ", which is ", `end`. Each number is read only once,
+// because another thread may change the input.
+Status CopyWithin(const char* name, const char* what, int64_t end, const int32_t* from,
+                  int64_t size, UninitializedVector<int32_t>* to);
+
 struct ShardedTriples {
   // Triples are in the order of tables, and within a table in ascending order of rows.
   Triples triples;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "base/tf/register.h"
 #include "base/tf/status.h"
+#include "embedding/system_number.h"
 #include "embedding/tf/system.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/lib/random/random.h"
@@ -69,6 +70,7 @@ class ConfigureSystemOp : public OpKernel {
       OP_REQUIRES_OK(context,
                      system.Configure(context, config_, System::IfConfigured::kReplace));
     }
+    BeginSystem();
     tensorflow::tpu::TopologyProto topology;
     for (int i = 0; i < 4; ++i) {
       topology.add_mesh_shape(1);  // x, y, z, TensorCore.
@@ -89,6 +91,7 @@ class ShutDownOp : public OpKernel {
 
   void Compute(OpKernelContext* context) override {
     System::Get().ShutDown();
+    BeginSystem();
     if (context->num_outputs() == 1) OP_REQUIRES_OK(context, WriteScalar(context, 0, true));
   }
 };
