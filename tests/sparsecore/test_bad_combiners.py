@@ -17,11 +17,11 @@ from sparsecore.support.combiners import (
     combined_update,
     concrete,
     forward_function,
-    ordered_csr,
     preserved,
     vjp_functions,
 )
 from sparsecore.support.lookups import PAD, Array
+from sparsecore.support.ordered import ordered_csr
 from sparsecore.support.updates import CASES
 
 SHAPE = Shape(4, 3, 2, 3)

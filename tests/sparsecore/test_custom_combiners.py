@@ -18,7 +18,6 @@ from sparsecore.support.combiners import (
     concrete,
     expected_gradients,
     forward_function,
-    ordered_csr,
     preserved,
     vjp_functions,
 )
@@ -32,6 +31,7 @@ from sparsecore.support.lookups import (
     lookup,
     raw,
 )
+from sparsecore.support.ordered import ordered_csr
 from sparsecore.support.updates import (
     CASES,
     expected_update,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from sparsecore.support.lookups import PAD, Array, Bags, raw
+from sparsecore.support.lookups import Array, Bags, raw
 from sparsecore.support.updates import Case
 
 RATE = 0.125
@@ -114,34 +114,6 @@ def vjp_functions(combiner: Combiner, shape: Shape) -> dict[str, Any]:
         "combiner_table_vjp_computation": vjp(1),
         # It is not called where there are no weights.
         "combiner_weights_vjp_computation": vjp(2 if shape.weights else 1),
-    }
-
-
-# ---- Buffers.
-
-
-def ordered_csr(bags: Bags, cores: int) -> dict[str, Array]:
-    """One feature of one table on one device, with the positions of ids in samples."""
-    pointers: list[int] = []
-    columns: tuple[list[int], list[int], list[int]] = ([], [], [])
-    each = len(bags) // cores
-    for core in range(cores):
-        for shard in range(-(-cores // 8) * 8):
-            for sample in range(each):
-                for position, row in enumerate(bags[core * each + sample]):
-                    if row % cores == shard:
-                        for column, x in zip(
-                            columns, (sample, row // cores, position), strict=True
-                        ):
-                            column.append(x)
-            pointers.append(len(columns[0]))
-            for column in columns:
-                column += [PAD] * (-len(column) % 8)
-    names = ("sorted_sample_ids", "sorted_token_ids", "sorted_pos_ids")
-    return {
-        "row_pointers": np.array(pointers, np.int32),
-        **dict(zip(names, (np.array(x, np.int32) for x in columns), strict=True)),
-        "sorted_gains": np.ones(len(columns[0]), np.float32),
     }
 
 

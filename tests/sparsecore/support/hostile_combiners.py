@@ -19,11 +19,11 @@ from sparsecore.support.combiners import (
     combined_lookup,
     combined_update,
     forward_function,
-    ordered_csr,
     preserved,
     vjp_functions,
 )
 from sparsecore.support.lookups import PAD, Array
+from sparsecore.support.ordered import ordered_csr
 from sparsecore.support.updates import CASES
 
 SHAPES = (Shape(4, 3, 2, 3), Shape(8, 2, 5, 0))
