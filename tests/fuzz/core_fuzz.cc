@@ -11,10 +11,12 @@
 #include <string>
 #include <vector>
 
+#include "base/testing/pool.h"
 #include "embedding/batch.h"
 #include "embedding/spec.h"
 #include "sparsecore/coo.h"
 #include "sparsecore/csr.h"
+#include "sparsecore/minibatches.h"
 #include "sparsecore/sort.h"
 
 namespace {
@@ -173,9 +175,12 @@ void TryBags(Bytes& bytes) {
 Triples DrawTriples(Bytes& bytes) {
   Triples triples;
   const size_t count = bytes.ConsumeIntegralInRange<size_t>(0, 20);
-  triples.samples = Ints(bytes, count);
-  triples.rows = Ints(bytes, count);
-  triples.gains = Floats(bytes, count);
+  for (UninitializedVector<int32_t>* const numbers : {&triples.samples, &triples.rows}) {
+    const std::vector<int32_t> drawn = Ints(bytes, count);
+    numbers->assign(drawn.begin(), drawn.end());
+  }
+  const std::vector<float> gains = Floats(bytes, count);
+  triples.gains.assign(gains.begin(), gains.end());
   return triples;
 }
 
@@ -210,7 +215,7 @@ void TryFeature(Bytes& bytes) {
   stacking.shards = Size(bytes, 1);
   stacking.stacked_samples = Size(bytes, 1);
   if (!CheckStacking(stacking).ok()) return;
-  const std::vector<int32_t> before = triples.rows;
+  const UninitializedVector<int32_t> before = triples.rows;
   std::vector<int64_t> begins;
   if (!StackTriples(stacking, &triples, &begins).ok()) return;
   for (size_t i = 0; i < before.size(); ++i) {
@@ -232,7 +237,9 @@ void TrySort(Bytes& bytes) {
   }
   const int64_t shards = int64_t{1} << bytes.ConsumeIntegralInRange(0, 6);
   ShardedTriples merged;
-  if (!MergeFeatures(views, offsets, shards, Size(bytes, 1), &merged).ok()) return;
+  Pool pool(1);
+  PoolContext exec(pool);
+  if (!MergeFeatures(views, offsets, shards, Size(bytes, 1), &merged, exec).ok()) return;
   const size_t size = static_cast<size_t>(merged.triples.size());
   std::vector<int32_t> counts(shards + 1), samples(size), rows(size);
   std::vector<float> gains(size);
@@ -240,6 +247,29 @@ void TrySort(Bytes& bytes) {
   PartitionByShard(merged, own, counts.data(), samples.data(), rows.data(), gains.data());
   Expect(counts.back() == static_cast<int32_t>(size), "all triples are dealt");
   for (const int32_t sample : samples) Expect(sample >= 0 && sample < own, "own samples");
+}
+
+void TryMinibatches(Bytes& bytes) {
+  const Triples triples = DrawTriples(bytes);
+  ChipShape shape{};
+  shape.sparse_cores = bytes.ConsumeIntegralInRange(1, 3);
+  shape.shards = shape.sparse_cores * bytes.ConsumeIntegralInRange(1, 3);
+  shape.samples = shape.sparse_cores * bytes.ConsumeIntegralInRange(1, 5);
+  shape.vocabulary = bytes.ConsumeBool() ? bytes.ConsumeIntegralInRange(1, 200) : kMaxInt32;
+  Pool pool(1);
+  PoolContext exec(pool);
+  std::vector<ShardedTriples> of_cores;
+  if (!SortChip(shape, triples.view(), &of_cores, exec).ok()) return;
+  size_t size = 0;
+  for (const ShardedTriples& one : of_cores) size += one.triples.samples.size();
+  std::vector<int32_t> counts(shape.counts()), samples(size), rows(size);
+  std::vector<float> gains(size);
+  const CsrLimits limits{Size(bytes, 0), Size(bytes, 0)};
+  const ChipDemand demand = WriteChip(shape, of_cores, limits, counts.data(), samples.data(),
+                                      rows.data(), gains.data());
+  Expect(demand.splits >= 0, "a mask has 63 bits");
+  Expect(counts.back() == static_cast<int32_t>(size), "all triples are counted");
+  for (const int32_t row : rows) Expect(row < shape.shard_rows(), "rows are a shard's");
 }
 
 void TryBuffers(Bytes& bytes) {
@@ -274,7 +304,7 @@ void TryBuffers(Bytes& bytes) {
   buffers.samples = samples.data();
   buffers.rows = rows.data();
   buffers.gains = gains.data();
-  if (!PackCsr(shape, splits, bytes.ConsumeBool(), sources, &buffers).ok()) return;
+  PackCsr(shape, splits, sources, &buffers);
   Expect(buffers.ids_size <= shape.capacity, "what is used is there");
 }
 
@@ -291,7 +321,9 @@ void TryLookup(Bytes& bytes) {
   if (bytes.ConsumeBool()) csr.minibatches = Size(bytes);
   if (bytes.ConsumeBool()) csr.limits = {Size(bytes), Size(bytes)};
   Triples read;
-  if (!ReadCsr(csr, samples, table_rows, &read).ok()) return;
+  Pool pool(1);
+  PoolContext exec(pool);
+  if (!ReadCsr(csr, samples, table_rows, &read, exec).ok()) return;
   for (int64_t i = 0; i < read.size(); ++i) {
     Expect(read.samples[i] >= 0 && read.samples[i] < samples, "samples are the device's");
     Expect(read.rows[i] >= 0 && read.rows[i] < table_rows, "rows are the table's");
@@ -302,8 +334,8 @@ void TryLookup(Bytes& bytes) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Bytes bytes(data, size);
-  constexpr void (*kTries[])(Bytes&) = {TryBags, TryBags,    TryFeature,
-                                        TrySort, TryBuffers, TryLookup};
+  constexpr void (*kTries[])(Bytes&) = {TryBags,    TryBags,   TryFeature,    TrySort,
+                                        TryBuffers, TryLookup, TryMinibatches};
   try {
     bytes.PickValueInArray(kTries)(bytes);
   } catch (const std::bad_alloc&) {  // The ops' to tell.

@@ -10,6 +10,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
+from . import functions
 from .calls import MESSAGES, MOST_ELEMENTS, Call, Literal, Made, attr_kinds, op_def
 
 INT64 = (-(2**63), 2**63 - 1)
@@ -420,6 +421,8 @@ def attr(rng: Draw, call: Call) -> str | None:
         new = number(rng, value)
     elif kind == "float":
         new = rng.pick(*FLOATS)
+    elif kind == "func":
+        new = rng.pick(*functions.NAMES)
     elif kind == "string":
         if name in MESSAGES and value:
             new, what = message_of(rng, MESSAGES[name], value)

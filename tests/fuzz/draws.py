@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import draws_embedding, draws_rnn, draws_sparse_core, draws_variables
+from . import (
+    draws_combiners,
+    draws_embedding,
+    draws_minibatches,
+    draws_rnn,
+    draws_sparse_core,
+    draws_variables,
+)
 from .calls import Scenario
 from .damage import Draw
 from .ways import WAYS
@@ -19,6 +26,8 @@ FAMILIES: dict[str, tuple[Callable[[Draw], Scenario], float]] = {
     "sparse": (draws_sparse_core.batch, 0.06),
     "rows": (draws_sparse_core.rows, 0.10),
     "dedup": (draws_sparse_core.dedup, 0.08),
+    "minibatches": (draws_minibatches.draw, 0.04),
+    "combiners": (draws_combiners.draw, 0.03),
     "variables": (draws_variables.draw, 0.015),
     "embedding": (draws_embedding.steps, 0.13),
     "sends": (draws_embedding.many_sends, 0.0007),

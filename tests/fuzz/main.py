@@ -28,6 +28,8 @@ FAMILIES = (
     "sparse",
     "rows",
     "dedup",
+    "minibatches",
+    "combiners",
     "variables",
     "embedding",
     "sends",

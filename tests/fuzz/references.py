@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from . import references_sparse_core
+
 INT32 = range(-(2**31), 2**31)
 Arrays = list[Any]
 # From inputs, attrs and outputs: the mistake in the outputs, if there is one.
@@ -223,6 +225,14 @@ CHECKS: dict[str, Check] = {
     "ConvertToListOfSparseCoreCooTensors": list_of_coo,
     "SortListOfSparseCoreCooTensors": sort,
     "GetStatsFromListOfSparseCoreCooTensors": stats,
+    "GetMinibatchSplitsWithPhysicalReplica": references_sparse_core.splits,
+    "GetMinibatchesInCsrWithPhysicalReplica": references_sparse_core.minibatches,
+    "XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput": (
+        references_sparse_core.combined
+    ),
+    "XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput": (
+        references_sparse_core.descended
+    ),
     "OpwrightSparseCoreIds": narrowed,
     "OpwrightSparseCoreLimits": needs,
     "CudnnRNNParamsSize": params_size,

@@ -33,9 +33,8 @@ from .ways import Prepared, tensorflow_takes
 from .worker import native_ops
 
 CALLS = 1500 if tiers.FULL else 250
-# Ops with custom combiners take functions. Damage of them is in tests/sparsecore.
 SPARSE_CORE_OPS = re.compile(
-    "SparseCore|XlaSparseDense(?!MatmulCustom)|CooTensor|TPU.*DynamicShape"
+    "SparseCore|XlaSparseDense|CooTensor|Minibatch|TPU.*DynamicShape"
 )
 CORPUS = sorted((Path(__file__).parent / "corpus").glob("*.yaml"))
 

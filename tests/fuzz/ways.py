@@ -25,6 +25,7 @@ from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import (
 )
 from tensorflow.python.eager import context, execute
 
+from . import functions
 from .calls import Call, Literal, Made, attr_kinds, op_def, settled
 
 # eager: TensorFlow's own path. args: a function of arguments of no known shape; shapes:
@@ -97,7 +98,8 @@ def tensorflow_takes(call: Call) -> bool:
     """Whether TensorFlow, also without the library, survives importing its graph.
 
     Its shape function of SplitDedupData reads the first dimension of a mask of none,
-    that of RecvTPUEmbeddingActivations tables that a configuration does not have.
+    that of RecvTPUEmbeddingActivations tables that a configuration does not have. Its
+    loader needs the functions that attrs name.
     """
     if call.op == "RecvTPUEmbeddingActivations" and KIND[call.way] != "eager":
         config = TPUEmbeddingConfiguration()
@@ -107,6 +109,8 @@ def tensorflow_takes(call: Call) -> bool:
             return True
         tables = range(len(config.table_descriptor))
         return all(one.table_id in tables for one in config.feature_descriptor)
+    if functions.MISSING in call.attrs.values() and KIND[call.way] == "saved":
+        return False
     if call.op != "SplitDedupData" or KIND[call.way] != "saved":
         return True
     try:
@@ -196,6 +200,14 @@ class Prepared:
             flat += [name, value]
         return tuple(flat)
 
+    def functions(self) -> list[FunctionDef]:
+        """The functions that attrs name."""
+        kinds = attr_kinds(self.call.op)
+        names = {value for name, value in self.attrs.items() if kinds[name] == "func"}
+        return [
+            functions.definition(name) for name in sorted(names - {functions.MISSING})
+        ]
+
     def node(self, inputs: Sequence[str]) -> NodeDef:
         node = NodeDef(name="op", op=self.call.op, input=inputs)
         kinds = attr_kinds(self.call.op)
@@ -214,6 +226,8 @@ def attr_value(kind: str, value: Any) -> AttrValue:
         getattr(result.list, field).extend(value)
     elif kind == "type":
         result.type = tf.as_dtype(value).as_datatype_enum
+    elif kind == "func":
+        result.func.name = value
     else:
         setattr(
             result, {"int": "i", "float": "f", "bool": "b", "string": "s"}[kind], value
@@ -277,6 +291,9 @@ def fed(prepared: Prepared, constants: bool) -> list[tf.Tensor]:
 def make(prepared: Prepared, folder: Path) -> list[tf.Tensor]:
     """Makes the call; its outputs. Raises TensorFlow's errors."""
     way, device = prepared.call.way, f"/device:CPU:{prepared.call.device}"
+    for one in prepared.functions():
+        if not context.context().has_function(one.signature.name):
+            context.context().add_function_def(one)
     with tf.device(device):
         if way == "eager":
             tensors = execute.quick_execute(
@@ -316,6 +333,7 @@ def saved_model(prepared: Prepared, in_library: bool, constants: bool) -> SavedM
     meta.meta_info_def.tensorflow_version = tf.__version__
     graph: GraphDef = meta.graph_def
     graph.versions.producer = tf.version.GRAPH_DEF_VERSION
+    graph.library.function.extend(prepared.functions())
     signature = meta.signature_def["serving_default"]
     signature.method_name = "fuzzed"
     given = fed(prepared, constants)
