@@ -109,6 +109,16 @@ STATED = {
             "runtime/native/sparsecore/tf/sort_kernels.cc",
             "kMaxShards = 1 << 20",
         ),
+        (
+            "for minibatches | 2^20 |",
+            "runtime/native/sparsecore/tf/minibatch_kernels.cc",
+            "kMaxShards = 1 << 20",
+        ),
+        (
+            "| 4 MiB for their names and 64 bytes each |",
+            "runtime/native/sparsecore/limits.cc",
+            "kMostBytes = 4 << 20, kBytesOfTable = 64",
+        ),
     ],
     "docs/reference/environment.md": [
         ("1/32 of the memory", "runtime/native/rnn/weight_cache.cc", "pages / 32"),
