@@ -19873,46 +19873,61 @@ def GetMinibatchSplitsWithPhysicalReplica(
 ) -> GetMinibatchSplitsWithPhysicalReplicaOutputs:
     """Sorts a chip's triples, and says where to cut them into minibatches.
 
-    Each SparseCore's triples are sorted by the shard that has their row. Where a shard
-    gets more triples, or more distinct rows, than the compiled program has room for,
-    the vocabulary is cut: `splits` says where, as a bit mask over a binary tree of
-    divisions, and 0 means no cut. The masks of all hosts are joined by or, and go into
-    GetMinibatchesInCsrWithPhysicalReplica.
+    Row col belongs to shard col % shards of the system, with shards = num_replica *
+    num_sc_per_chip. The triples of each SparseCore are sorted by shard, and within a
+    shard by row. Equal triples become one, with the sum of their gains. Samples become
+    positions in their SparseCore, rows become positions in their shard, col / shards.
 
-    The older form of the SparseCore input pipeline. SortListOfSparseCoreCooTensors and
-    ConvertToSparseCoreCsrWrappedCooTensor do without a compiled program, and run on
-    CPUs.
+    The vocabulary has 64 divisions of ceil(table_vocab_size / 64) rows, and `id_counts`
+    counts by them. Where a SparseCore requests more triples or distinct rows of a shard
+    than the limits allow, the vocabulary is halved until all parts fit; neighbours that
+    fit together are joined again. Bit 0 of `splits` cuts at division 32, bits 1 and 2
+    at 16 and 48, and so on. 0 means no cut. The masks of all hosts are joined by or,
+    and go into GetMinibatchesInCsrWithPhysicalReplica.
 
-    Stateful. Gradient: none registered. TPU only: the limits that it cuts batches by
-    are those of a compiled TPU program, which its key names.
+    On a TPU the limits are those of the compiled program. On the CPU no key names one:
+    the limits are the largest numbers that StoreMinibatchStatisticsInFdo stored for
+    `table_name` in this process. Without any, nothing is cut. A division that is beyond
+    them alone, which a TPU refuses, is a minibatch of its own.
+
+    InvalidArgument on the CPU: `program_key` is no vector of a key; `row_ids` does not
+    ascend, or is not below `sample_count`; a row is not below `table_vocab_size`; the
+    triples differ in length; the SparseCores do not divide `sample_count`.
+
+    SortListOfSparseCoreCooTensors takes its limits as attrs.
+
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     `opwright.tpu.get_minibatch_splits_with_physical_replica` has an example.
 
     Args:
         program_key: string, `_`. Key of the compiled program, whose limits on ids
-            count.
-        row_ids: int32, `triples`. Sample of each triple.
+            count; on the CPU any text.
+        row_ids: int32, `triples`. Sample of each triple in the chip's batch, ascending.
         col_ids: int32, `triples`. Row of the table that each triple asks for.
         gains: float32, `triples`. Gain of each triple, by which its row is multiplied.
-        sample_count: int. At least 1. Samples of a chip's batch.
+        sample_count: int. At least 1. Samples of a chip's batch, a multiple of
+            `num_sc_per_chip`.
         num_replica: int. At least 1. Number of chips; with `num_sc_per_chip` it makes
             the number of SparseCores.
         table_vocab_size: int. At least 1. Rows of the stacked table.
         feature_width: int. At least 1. Columns of the table.
         num_sc_per_chip: int. At least 1. SparseCores of a chip.
-        table_name: string. Name of the stacked table, by which the program's limits are
-            found.
-        mini_batch_splits: string. Opaque parameters of the TPU's software for the cut.
+        table_name: string. Name of the stacked table, by which the limits are found.
+        mini_batch_splits: string. Opaque parameters of the TPU's software for the cut;
+            on the CPU any text.
 
     Returns:
-        sorted_row_ids: int32, `_sorted`. Samples, in the order of shards.
-        sorted_col_ids: int32, `_sorted`. Rows of the table, in the same order.
-        sorted_gains: float32, `_sorted`. Gains, in the same order.
+        sorted_row_ids: int32, `_sorted`. Sample of each triple within its SparseCore.
+        sorted_col_ids: int32, `_sorted`. Row of each triple within its shard.
+        sorted_gains: float32, `_sorted`. Gain of each triple.
         splits: int64, `scalar`. Where the vocabulary is cut, as a bit mask.
-        id_counts: int32, `_counts`. Positions at which the triples of each shard and
-            division begin.
-        max_ids: int32, `scalar`. Most triples that a shard gets.
-        max_uniques: int32, `scalar`. Most distinct rows that are requested of a shard.
+        id_counts: int32, `num_sc_per_chip*num_replica*num_sc_per_chip*64+1`. Position
+            at which the triples of each division begin, SparseCore by SparseCore and
+            shard by shard, and the number of all.
+        max_ids: int32, `scalar`. Most triples that a SparseCore requests of a shard.
+        max_uniques: int32, `scalar`. Most distinct rows that a SparseCore requests of a
+            shard.
     """
 
 def GetMinibatchesInCsrWithPhysicalReplica(
@@ -19936,29 +19951,39 @@ def GetMinibatchesInCsrWithPhysicalReplica(
 ) -> GetMinibatchesInCsrWithPhysicalReplicaOutputs:
     """Packs a chip's sorted triples into the minibatches of a lookup.
 
-    Takes what GetMinibatchSplitsWithPhysicalReplica sorted, and `splits` joined over
-    all hosts, and writes buffers whose sizes do not depend on the batch: SparseCore by
-    SparseCore, minibatch by minibatch, shard by shard, each run padded.
-    XlaSparseDenseMatmulWithCsrInput takes them.
+    Takes what GetMinibatchSplitsWithPhysicalReplica sorted, and `splits` of all hosts,
+    which it joins by or. Writes buffers whose sizes do not depend on the batch:
+    SparseCore by SparseCore, minibatch by minibatch, shard by shard. Each run begins at
+    a multiple of 8, and so do the row pointers of each minibatch; opwright's kernel
+    pads all that is not used. XlaSparseDenseMatmulWithCsrInput takes them.
 
-    The older form of the SparseCore input pipeline, which asks the compiled program for
-    its limits. ConvertToSparseCoreCsrWrappedCooTensor needs none, and runs on CPUs.
+    On the CPU, `splits` alone say where to cut. A TPU's kernel asks the compiled
+    program.
 
-    Stateful. Gradient: none registered. TPU only: the limits that it cuts batches by
-    are those of a compiled TPU program, which its key names.
+    InvalidArgument on the CPU: `program_key` is no vector of a key; `splits` is no
+    vector, is negative, or makes more than `max_minibatches_per_sc`; the triples do not
+    fit, for which the error says which `max_ids_per_chip_per_sample` does; the size of
+    the buffers is no multiple of 8; `id_counts` does not ascend from 0 to the number of
+    triples; a sample or row is beyond those of a SparseCore or shard.
+
+    ConvertToSparseCoreCsrWrappedCooTensor takes lists, and can drop what does not fit.
+
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     `opwright.tpu.get_minibatches_in_csr_with_physical_replica` has an example.
 
     Args:
         program_key: string, `_`. Key of the compiled program, whose limits on ids
-            count.
-        row_ids: int32, `triples`. Sample of each triple.
-        col_ids: int32, `triples`. Row of the table that each triple asks for.
+            count; on the CPU any text.
+        row_ids: int32, `triples`. Sample of each triple within its SparseCore.
+        col_ids: int32, `triples`. Row of each triple within its shard.
         gains: float32, `triples`. Gain of each triple, by which its row is multiplied.
-        splits: int64, `_`. Where the vocabulary is cut, joined over all hosts.
-        id_counts: int32, `counts`. Positions at which the triples of each shard and
-            division begin.
-        sample_count: int. At least 1. Samples of a chip's batch.
+        splits: int64, `_`. Where the vocabulary is cut, as the bit masks of all hosts.
+        id_counts: int32, `num_sc_per_chip*num_replica*num_sc_per_chip*64+1`. Position
+            at which the triples of each division begin, SparseCore by SparseCore and
+            shard by shard, and the number of all.
+        sample_count: int. At least 1. Samples of a chip's batch, a multiple of
+            `num_sc_per_chip`.
         num_replica: int. At least 1. Number of chips; with `num_sc_per_chip` it makes
             the number of SparseCores.
         max_minibatches_per_sc: int. At least 1. Minibatches of a SparseCore that
@@ -19968,10 +19993,9 @@ def GetMinibatchesInCsrWithPhysicalReplica(
         table_vocab_size: int. At least 1. Rows of the stacked table.
         feature_width: int. At least 1. Columns of the table.
         num_sc_per_chip: int. At least 1. SparseCores of a chip.
-        table_name: string. Name of the stacked table, by which the program's limits are
-            found.
+        table_name: string. Name of the stacked table, by which the limits are found.
         mini_batch_in_csr: string. Opaque parameters of the TPU's software for the
-            buffers.
+            buffers; on the CPU any text.
 
     Returns:
         row_pointers: int32,
@@ -51170,31 +51194,43 @@ def StoreMinibatchStatisticsInFdo(
     mini_batch_splits: StringLike,
     name: str | None = None,
 ) -> Operation | None:
-    """Records how many ids a batch requested, for the next compilation.
+    """Records how many ids a batch requested, as limits of later ones.
 
-    Feedback-directed optimization: the TPU's compiler sizes the SparseCores' buffers by
+    Feedback-directed optimization: a TPU's compiler sizes the SparseCores' buffers by
     the most triples and distinct rows that batches had so far.
-    GetMinibatchSplitsWithPhysicalReplica counts them;
-    GetStatsFromListOfSparseCoreCooTensors counts without a compiled program.
+    GetMinibatchSplitsWithPhysicalReplica counts them.
 
-    Stateful. Gradient: none registered. TPU only: what it stores is for the compiler of
-    the TPU program that its key names.
+    On the CPU nothing is compiled. The process keeps the largest `max_ids` and
+    `max_uniques` of each `table_name`, and GetMinibatchSplitsWithPhysicalReplica cuts
+    batches by them. 0 is not kept. ConfigureDistributedTPU and ShutdownDistributedTPU
+    forget all of them.
+
+    InvalidArgument on the CPU: `program_key` is no vector of a key; a number is
+    negative or no scalar; the SparseCores do not divide `sample_count`.
+    ResourceExhausted: the names of all tables take more than 4 MiB, for which each
+    counts 64 bytes more.
+
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     Returns the operation in a graph, None eagerly.
 
     `opwright.tpu.store_minibatch_statistics_in_fdo` has an example.
 
     Args:
-        program_key: string, `_`. Key of the compiled program that the numbers are for.
-        max_ids: int32, `scalar`. Most triples that a shard got.
-        max_uniques: int32, `scalar`. Most distinct rows that were requested of a shard.
-        sample_count: int. At least 1. Samples of a chip's batch.
+        program_key: string, `_`. Key of the compiled program that the numbers are for;
+            on the CPU any text.
+        max_ids: int32, `scalar`. Most triples that a SparseCore requested of a shard.
+        max_uniques: int32, `scalar`. Most distinct rows that a SparseCore requested of
+            a shard.
+        sample_count: int. At least 1. Samples of a chip's batch, a multiple of
+            `num_sc_per_chip`.
         num_replica: int. At least 1. Number of chips; with `num_sc_per_chip` it makes
             the number of SparseCores.
         feature_width: int. At least 1. Columns of the table.
         num_sc_per_chip: int. At least 1. SparseCores of a chip.
         table_name: string. Name of the stacked table, by which the numbers are kept.
-        mini_batch_splits: string. Opaque parameters of the TPU's software.
+        mini_batch_splits: string. Opaque parameters of the TPU's software; on the CPU
+            any text.
     """
 
 def StridedSlice(

@@ -73,35 +73,50 @@ class GetMinibatchSplitsWithPhysicalReplicaOutputs(NamedTuple):
 class GetMinibatchSplitsWithPhysicalReplica(Op):
     """Sorts a chip's triples, and says where to cut them into minibatches.
 
-    Each SparseCore's triples are sorted by the shard that has their row. Where a shard
-    gets more triples, or more distinct rows, than the compiled program has room for,
-    the vocabulary is cut: `splits` says where, as a bit mask over a binary tree of
-    divisions, and 0 means no cut. The masks of all hosts are joined by or, and go into
-    GetMinibatchesInCsrWithPhysicalReplica.
+    Row col belongs to shard col % shards of the system, with shards = num_replica *
+    num_sc_per_chip. The triples of each SparseCore are sorted by shard, and within a
+    shard by row. Equal triples become one, with the sum of their gains. Samples become
+    positions in their SparseCore, rows become positions in their shard, col / shards.
 
-    The older form of the SparseCore input pipeline. SortListOfSparseCoreCooTensors and
-    ConvertToSparseCoreCsrWrappedCooTensor do without a compiled program, and run on
-    CPUs.
+    The vocabulary has 64 divisions of ceil(table_vocab_size / 64) rows, and `id_counts`
+    counts by them. Where a SparseCore requests more triples or distinct rows of a shard
+    than the limits allow, the vocabulary is halved until all parts fit; neighbours that
+    fit together are joined again. Bit 0 of `splits` cuts at division 32, bits 1 and 2
+    at 16 and 48, and so on. 0 means no cut. The masks of all hosts are joined by or,
+    and go into GetMinibatchesInCsrWithPhysicalReplica.
 
-    Stateful. Gradient: none registered. TPU only: the limits that it cuts batches by
-    are those of a compiled TPU program, which its key names.
+    On a TPU the limits are those of the compiled program. On the CPU no key names one:
+    the limits are the largest numbers that StoreMinibatchStatisticsInFdo stored for
+    `table_name` in this process. Without any, nothing is cut. A division that is beyond
+    them alone, which a TPU refuses, is a minibatch of its own.
+
+    InvalidArgument on the CPU: `program_key` is no vector of a key; `row_ids` does not
+    ascend, or is not below `sample_count`; a row is not below `table_vocab_size`; the
+    triples differ in length; the SparseCores do not divide `sample_count`.
+
+    SortListOfSparseCoreCooTensors takes its limits as attrs.
+
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     Attributes:
-        sorted_row_ids: int32, `_sorted`. Samples, in the order of shards.
-        sorted_col_ids: int32, `_sorted`. Rows of the table, in the same order.
-        sorted_gains: float32, `_sorted`. Gains, in the same order.
+        sorted_row_ids: int32, `_sorted`. Sample of each triple within its SparseCore.
+        sorted_col_ids: int32, `_sorted`. Row of each triple within its shard.
+        sorted_gains: float32, `_sorted`. Gain of each triple.
         splits: int64, `scalar`. Where the vocabulary is cut, as a bit mask.
-        id_counts: int32, `_counts`. Positions at which the triples of each shard and
-            division begin.
-        max_ids: int32, `scalar`. Most triples that a shard gets.
-        max_uniques: int32, `scalar`. Most distinct rows that are requested of a shard.
+        id_counts: int32, `num_sc_per_chip*num_replica*num_sc_per_chip*64+1`. Position
+            at which the triples of each division begin, SparseCore by SparseCore and
+            shard by shard, and the number of all.
+        max_ids: int32, `scalar`. Most triples that a SparseCore requests of a shard.
+        max_uniques: int32, `scalar`. Most distinct rows that a SparseCore requests of a
+            shard.
 
     Example:
-        >>> @tf.function
-        ... def cut(key, coo):
-        ...     return get_minibatch_splits_with_physical_replica(
-        ...         key, coo.row_ids, coo.col_ids, coo.gains, 64, 1, 1000, 16, 4,
-        ...         "films", "")
+        >>> found = get_minibatch_splits_with_physical_replica(
+        ...     [""], [0, 0, 1], [3, 0, 2], [1, 1, 1], 2, 1, 4, 16, 1, "example", "")
+        >>> found.sorted_row_ids.numpy().tolist(), found.sorted_col_ids.numpy().tolist()
+        ([0, 1, 0], [0, 2, 3])
+        >>> int(found.splits), int(found.max_ids), int(found.max_uniques)
+        (0, 3, 3)
     """
 
     OP_NAME = "GetMinibatchSplitsWithPhysicalReplica"
@@ -114,10 +129,11 @@ class GetMinibatchSplitsWithPhysicalReplica(Op):
         "sorted_col_ids": "(_sorted,)",
         "sorted_gains": "(_sorted,)",
         "splits": "()",
-        "id_counts": "(_counts,)",
+        "id_counts": "(num_sc_per_chip * num_replica * num_sc_per_chip * 64 + 1,)",
         "max_ids": "()",
         "max_uniques": "()",
     }
+    NATIVE = ("CPU",)
     __slots__ = (
         "sorted_row_ids",
         "sorted_col_ids",
@@ -160,60 +176,80 @@ class GetMinibatchSplitsWithPhysicalReplica(Op):
     ) -> GetMinibatchSplitsWithPhysicalReplica:
         """Sorts a chip's triples, and says where to cut them into minibatches.
 
-        Each SparseCore's triples are sorted by the shard that has their row. Where a
-        shard gets more triples, or more distinct rows, than the compiled program has
-        room for, the vocabulary is cut: `splits` says where, as a bit mask over a
-        binary tree of divisions, and 0 means no cut. The masks of all hosts are joined
-        by or, and go into GetMinibatchesInCsrWithPhysicalReplica.
+        Row col belongs to shard col % shards of the system, with shards = num_replica *
+        num_sc_per_chip. The triples of each SparseCore are sorted by shard, and within
+        a shard by row. Equal triples become one, with the sum of their gains. Samples
+        become positions in their SparseCore, rows become positions in their shard, col
+        / shards.
 
-        The older form of the SparseCore input pipeline. SortListOfSparseCoreCooTensors
-        and ConvertToSparseCoreCsrWrappedCooTensor do without a compiled program, and
-        run on CPUs.
+        The vocabulary has 64 divisions of ceil(table_vocab_size / 64) rows, and
+        `id_counts` counts by them. Where a SparseCore requests more triples or distinct
+        rows of a shard than the limits allow, the vocabulary is halved until all parts
+        fit; neighbours that fit together are joined again. Bit 0 of `splits` cuts at
+        division 32, bits 1 and 2 at 16 and 48, and so on. 0 means no cut. The masks of
+        all hosts are joined by or, and go into GetMinibatchesInCsrWithPhysicalReplica.
 
-        Stateful. Gradient: none registered. TPU only: the limits that it cuts batches
-        by are those of a compiled TPU program, which its key names.
+        On a TPU the limits are those of the compiled program. On the CPU no key names
+        one: the limits are the largest numbers that StoreMinibatchStatisticsInFdo
+        stored for `table_name` in this process. Without any, nothing is cut. A division
+        that is beyond them alone, which a TPU refuses, is a minibatch of its own.
+
+        InvalidArgument on the CPU: `program_key` is no vector of a key; `row_ids` does
+        not ascend, or is not below `sample_count`; a row is not below
+        `table_vocab_size`; the triples differ in length; the SparseCores do not divide
+        `sample_count`.
+
+        SortListOfSparseCoreCooTensors takes its limits as attrs.
+
+        Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
             program_key: string, `_`. Key of the compiled program, whose limits on ids
-                count.
-            row_ids: int32, `triples`. Sample of each triple.
+                count; on the CPU any text.
+            row_ids: int32, `triples`. Sample of each triple in the chip's batch,
+                ascending.
             col_ids: int32, `triples`. Row of the table that each triple asks for.
             gains: float32, `triples`. Gain of each triple, by which its row is
                 multiplied.
-            sample_count: int. At least 1. Samples of a chip's batch.
+            sample_count: int. At least 1. Samples of a chip's batch, a multiple of
+                `num_sc_per_chip`.
             num_replica: int. At least 1. Number of chips; with `num_sc_per_chip` it
                 makes the number of SparseCores.
             table_vocab_size: int. At least 1. Rows of the stacked table.
             feature_width: int. At least 1. Columns of the table.
             num_sc_per_chip: int. At least 1. SparseCores of a chip.
-            table_name: string. Name of the stacked table, by which the program's limits
-                are found.
+            table_name: string. Name of the stacked table, by which the limits are
+                found.
             mini_batch_splits: string. Opaque parameters of the TPU's software for the
-                cut.
+                cut; on the CPU any text.
 
         Returns:
-            sorted_row_ids: int32, `_sorted`. Samples, in the order of shards.
-            sorted_col_ids: int32, `_sorted`. Rows of the table, in the same order.
-            sorted_gains: float32, `_sorted`. Gains, in the same order.
+            sorted_row_ids: int32, `_sorted`. Sample of each triple within its
+                SparseCore.
+            sorted_col_ids: int32, `_sorted`. Row of each triple within its shard.
+            sorted_gains: float32, `_sorted`. Gain of each triple.
             splits: int64, `scalar`. Where the vocabulary is cut, as a bit mask.
-            id_counts: int32, `_counts`. Positions at which the triples of each shard
-                and division begin.
-            max_ids: int32, `scalar`. Most triples that a shard gets.
-            max_uniques: int32, `scalar`. Most distinct rows that are requested of a
+            id_counts: int32, `num_sc_per_chip*num_replica*num_sc_per_chip*64+1`.
+                Position at which the triples of each division begin, SparseCore by
+                SparseCore and shard by shard, and the number of all.
+            max_ids: int32, `scalar`. Most triples that a SparseCore requests of a
                 shard.
+            max_uniques: int32, `scalar`. Most distinct rows that a SparseCore requests
+                of a shard.
 
         Raises:
             OpError: the op refuses an argument.
 
         Example:
-            >>> @tf.function
-            ... def cut(key, coo):
-            ...     return get_minibatch_splits_with_physical_replica(
-            ...         key, coo.row_ids, coo.col_ids, coo.gains, 64, 1, 1000, 16, 4,
-            ...         "films", "")
+            >>> found = get_minibatch_splits_with_physical_replica(
+            ...     [""], [0, 0, 1], [3, 0, 2], [1, 1, 1], 2, 1, 4, 16, 1, "example", "")
+            >>> found.sorted_row_ids.numpy().tolist(), found.sorted_col_ids.numpy().tolist()
+            ([0, 1, 0], [0, 2, 3])
+            >>> int(found.splits), int(found.max_ids), int(found.max_uniques)
+            (0, 3, 3)
         """
         if _unknown or _surplus:
             raise GetMinibatchSplitsWithPhysicalReplica._create_refused(
@@ -309,57 +345,73 @@ def get_minibatch_splits_with_physical_replica(
 ) -> GetMinibatchSplitsWithPhysicalReplicaOutputs:
     """Sorts a chip's triples, and says where to cut them into minibatches.
 
-    Each SparseCore's triples are sorted by the shard that has their row. Where a shard
-    gets more triples, or more distinct rows, than the compiled program has room for,
-    the vocabulary is cut: `splits` says where, as a bit mask over a binary tree of
-    divisions, and 0 means no cut. The masks of all hosts are joined by or, and go into
-    GetMinibatchesInCsrWithPhysicalReplica.
+    Row col belongs to shard col % shards of the system, with shards = num_replica *
+    num_sc_per_chip. The triples of each SparseCore are sorted by shard, and within a
+    shard by row. Equal triples become one, with the sum of their gains. Samples become
+    positions in their SparseCore, rows become positions in their shard, col / shards.
 
-    The older form of the SparseCore input pipeline. SortListOfSparseCoreCooTensors and
-    ConvertToSparseCoreCsrWrappedCooTensor do without a compiled program, and run on
-    CPUs.
+    The vocabulary has 64 divisions of ceil(table_vocab_size / 64) rows, and `id_counts`
+    counts by them. Where a SparseCore requests more triples or distinct rows of a shard
+    than the limits allow, the vocabulary is halved until all parts fit; neighbours that
+    fit together are joined again. Bit 0 of `splits` cuts at division 32, bits 1 and 2
+    at 16 and 48, and so on. 0 means no cut. The masks of all hosts are joined by or,
+    and go into GetMinibatchesInCsrWithPhysicalReplica.
 
-    Stateful. Gradient: none registered. TPU only: the limits that it cuts batches by
-    are those of a compiled TPU program, which its key names.
+    On a TPU the limits are those of the compiled program. On the CPU no key names one:
+    the limits are the largest numbers that StoreMinibatchStatisticsInFdo stored for
+    `table_name` in this process. Without any, nothing is cut. A division that is beyond
+    them alone, which a TPU refuses, is a minibatch of its own.
+
+    InvalidArgument on the CPU: `program_key` is no vector of a key; `row_ids` does not
+    ascend, or is not below `sample_count`; a row is not below `table_vocab_size`; the
+    triples differ in length; the SparseCores do not divide `sample_count`.
+
+    SortListOfSparseCoreCooTensors takes its limits as attrs.
+
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     `GetMinibatchSplitsWithPhysicalReplica.create` in the current scope.
 
     Args:
         program_key: string, `_`. Key of the compiled program, whose limits on ids
-            count.
-        row_ids: int32, `triples`. Sample of each triple.
+            count; on the CPU any text.
+        row_ids: int32, `triples`. Sample of each triple in the chip's batch, ascending.
         col_ids: int32, `triples`. Row of the table that each triple asks for.
         gains: float32, `triples`. Gain of each triple, by which its row is multiplied.
-        sample_count: int. At least 1. Samples of a chip's batch.
+        sample_count: int. At least 1. Samples of a chip's batch, a multiple of
+            `num_sc_per_chip`.
         num_replica: int. At least 1. Number of chips; with `num_sc_per_chip` it makes
             the number of SparseCores.
         table_vocab_size: int. At least 1. Rows of the stacked table.
         feature_width: int. At least 1. Columns of the table.
         num_sc_per_chip: int. At least 1. SparseCores of a chip.
-        table_name: string. Name of the stacked table, by which the program's limits are
-            found.
-        mini_batch_splits: string. Opaque parameters of the TPU's software for the cut.
+        table_name: string. Name of the stacked table, by which the limits are found.
+        mini_batch_splits: string. Opaque parameters of the TPU's software for the cut;
+            on the CPU any text.
         name: what the op is called in a graph.
 
     Returns:
-        sorted_row_ids: int32, `_sorted`. Samples, in the order of shards.
-        sorted_col_ids: int32, `_sorted`. Rows of the table, in the same order.
-        sorted_gains: float32, `_sorted`. Gains, in the same order.
+        sorted_row_ids: int32, `_sorted`. Sample of each triple within its SparseCore.
+        sorted_col_ids: int32, `_sorted`. Row of each triple within its shard.
+        sorted_gains: float32, `_sorted`. Gain of each triple.
         splits: int64, `scalar`. Where the vocabulary is cut, as a bit mask.
-        id_counts: int32, `_counts`. Positions at which the triples of each shard and
-            division begin.
-        max_ids: int32, `scalar`. Most triples that a shard gets.
-        max_uniques: int32, `scalar`. Most distinct rows that are requested of a shard.
+        id_counts: int32, `num_sc_per_chip*num_replica*num_sc_per_chip*64+1`. Position
+            at which the triples of each division begin, SparseCore by SparseCore and
+            shard by shard, and the number of all.
+        max_ids: int32, `scalar`. Most triples that a SparseCore requests of a shard.
+        max_uniques: int32, `scalar`. Most distinct rows that a SparseCore requests of a
+            shard.
 
     Raises:
         OpError: the op refuses an argument.
 
     Example:
-        >>> @tf.function
-        ... def cut(key, coo):
-        ...     return get_minibatch_splits_with_physical_replica(
-        ...         key, coo.row_ids, coo.col_ids, coo.gains, 64, 1, 1000, 16, 4,
-        ...         "films", "")
+        >>> found = get_minibatch_splits_with_physical_replica(
+        ...     [""], [0, 0, 1], [3, 0, 2], [1, 1, 1], 2, 1, 4, 16, 1, "example", "")
+        >>> found.sorted_row_ids.numpy().tolist(), found.sorted_col_ids.numpy().tolist()
+        ([0, 1, 0], [0, 2, 3])
+        >>> int(found.splits), int(found.max_ids), int(found.max_uniques)
+        (0, 3, 3)
     """
     if _unknown or _surplus:
         raise GetMinibatchSplitsWithPhysicalReplica._refused(_surplus, _unknown)

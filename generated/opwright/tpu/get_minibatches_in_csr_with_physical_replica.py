@@ -77,16 +77,24 @@ class GetMinibatchesInCsrWithPhysicalReplicaOutputs(NamedTuple):
 class GetMinibatchesInCsrWithPhysicalReplica(Op):
     """Packs a chip's sorted triples into the minibatches of a lookup.
 
-    Takes what GetMinibatchSplitsWithPhysicalReplica sorted, and `splits` joined over
-    all hosts, and writes buffers whose sizes do not depend on the batch: SparseCore by
-    SparseCore, minibatch by minibatch, shard by shard, each run padded.
-    XlaSparseDenseMatmulWithCsrInput takes them.
+    Takes what GetMinibatchSplitsWithPhysicalReplica sorted, and `splits` of all hosts,
+    which it joins by or. Writes buffers whose sizes do not depend on the batch:
+    SparseCore by SparseCore, minibatch by minibatch, shard by shard. Each run begins at
+    a multiple of 8, and so do the row pointers of each minibatch; opwright's kernel
+    pads all that is not used. XlaSparseDenseMatmulWithCsrInput takes them.
 
-    The older form of the SparseCore input pipeline, which asks the compiled program for
-    its limits. ConvertToSparseCoreCsrWrappedCooTensor needs none, and runs on CPUs.
+    On the CPU, `splits` alone say where to cut. A TPU's kernel asks the compiled
+    program.
 
-    Stateful. Gradient: none registered. TPU only: the limits that it cuts batches by
-    are those of a compiled TPU program, which its key names.
+    InvalidArgument on the CPU: `program_key` is no vector of a key; `splits` is no
+    vector, is negative, or makes more than `max_minibatches_per_sc`; the triples do not
+    fit, for which the error says which `max_ids_per_chip_per_sample` does; the size of
+    the buffers is no multiple of 8; `id_counts` does not ascend from 0 to the number of
+    triples; a sample or row is beyond those of a SparseCore or shard.
+
+    ConvertToSparseCoreCsrWrappedCooTensor takes lists, and can drop what does not fit.
+
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     Attributes:
         row_pointers: int32,
@@ -105,11 +113,13 @@ class GetMinibatchesInCsrWithPhysicalReplica(Op):
             SparseCore.
 
     Example:
-        >>> @tf.function
-        ... def pack(key, rows, cols, gains, splits, counts):
-        ...     return get_minibatches_in_csr_with_physical_replica(
-        ...         key, rows, cols, gains, splits, counts, 64, 1, 4, 64, 1000, 16,
-        ...         4, "films", "")
+        >>> found = opwright.tpu.get_minibatch_splits_with_physical_replica(
+        ...     [""], [0, 0, 1], [3, 0, 2], [1, 1, 1], 2, 1, 4, 16, 1, "example", "")
+        >>> csr = get_minibatches_in_csr_with_physical_replica(
+        ...     [""], *found[:3], [1], found.id_counts, 2, 1, 2, 8, 4, 16, 1,
+        ...     "example", "")
+        >>> csr.row_pointers.numpy()[[0, 8]].tolist(), csr.sorted_token_ids.numpy()[:3]
+        ([3, 8], array([0, 2, 3], dtype=int32))
     """
 
     OP_NAME = "GetMinibatchesInCsrWithPhysicalReplica"
@@ -119,7 +129,7 @@ class GetMinibatchesInCsrWithPhysicalReplica(Op):
         "col_ids": "(triples,)",
         "gains": "(triples,)",
         "splits": "(_,)",
-        "id_counts": "(counts,)",
+        "id_counts": "(num_sc_per_chip * num_replica * num_sc_per_chip * 64 + 1,)",
         "row_pointers": "(max_minibatches_per_sc * num_sc_per_chip * ceildiv(num_replica * num_sc_per_chip, 8) * 8,)",
         "sorted_sample_ids": "(max_ids_per_chip_per_sample * sample_count,)",
         "sorted_token_ids": "(max_ids_per_chip_per_sample * sample_count,)",
@@ -128,6 +138,7 @@ class GetMinibatchesInCsrWithPhysicalReplica(Op):
         "ids_unpadded_size": "()",
         "num_minibatches_per_physical_sparse_core": "()",
     }
+    NATIVE = ("CPU",)
     __slots__ = (
         "row_pointers",
         "sorted_sample_ids",
@@ -174,32 +185,44 @@ class GetMinibatchesInCsrWithPhysicalReplica(Op):
     ) -> GetMinibatchesInCsrWithPhysicalReplica:
         """Packs a chip's sorted triples into the minibatches of a lookup.
 
-        Takes what GetMinibatchSplitsWithPhysicalReplica sorted, and `splits` joined
-        over all hosts, and writes buffers whose sizes do not depend on the batch:
-        SparseCore by SparseCore, minibatch by minibatch, shard by shard, each run
-        padded. XlaSparseDenseMatmulWithCsrInput takes them.
+        Takes what GetMinibatchSplitsWithPhysicalReplica sorted, and `splits` of all
+        hosts, which it joins by or. Writes buffers whose sizes do not depend on the
+        batch: SparseCore by SparseCore, minibatch by minibatch, shard by shard. Each
+        run begins at a multiple of 8, and so do the row pointers of each minibatch;
+        opwright's kernel pads all that is not used. XlaSparseDenseMatmulWithCsrInput
+        takes them.
 
-        The older form of the SparseCore input pipeline, which asks the compiled program
-        for its limits. ConvertToSparseCoreCsrWrappedCooTensor needs none, and runs on
-        CPUs.
+        On the CPU, `splits` alone say where to cut. A TPU's kernel asks the compiled
+        program.
 
-        Stateful. Gradient: none registered. TPU only: the limits that it cuts batches
-        by are those of a compiled TPU program, which its key names.
+        InvalidArgument on the CPU: `program_key` is no vector of a key; `splits` is no
+        vector, is negative, or makes more than `max_minibatches_per_sc`; the triples do
+        not fit, for which the error says which `max_ids_per_chip_per_sample` does; the
+        size of the buffers is no multiple of 8; `id_counts` does not ascend from 0 to
+        the number of triples; a sample or row is beyond those of a SparseCore or shard.
+
+        ConvertToSparseCoreCsrWrappedCooTensor takes lists, and can drop what does not
+        fit.
+
+        Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
         Args:
             scope: graph, name, device and control dependencies of the op.
             program_key: string, `_`. Key of the compiled program, whose limits on ids
-                count.
-            row_ids: int32, `triples`. Sample of each triple.
-            col_ids: int32, `triples`. Row of the table that each triple asks for.
+                count; on the CPU any text.
+            row_ids: int32, `triples`. Sample of each triple within its SparseCore.
+            col_ids: int32, `triples`. Row of each triple within its shard.
             gains: float32, `triples`. Gain of each triple, by which its row is
                 multiplied.
-            splits: int64, `_`. Where the vocabulary is cut, joined over all hosts.
-            id_counts: int32, `counts`. Positions at which the triples of each shard and
-                division begin.
-            sample_count: int. At least 1. Samples of a chip's batch.
+            splits: int64, `_`. Where the vocabulary is cut, as the bit masks of all
+                hosts.
+            id_counts: int32, `num_sc_per_chip*num_replica*num_sc_per_chip*64+1`.
+                Position at which the triples of each division begin, SparseCore by
+                SparseCore and shard by shard, and the number of all.
+            sample_count: int. At least 1. Samples of a chip's batch, a multiple of
+                `num_sc_per_chip`.
             num_replica: int. At least 1. Number of chips; with `num_sc_per_chip` it
                 makes the number of SparseCores.
             max_minibatches_per_sc: int. At least 1. Minibatches of a SparseCore that
@@ -209,10 +232,10 @@ class GetMinibatchesInCsrWithPhysicalReplica(Op):
             table_vocab_size: int. At least 1. Rows of the stacked table.
             feature_width: int. At least 1. Columns of the table.
             num_sc_per_chip: int. At least 1. SparseCores of a chip.
-            table_name: string. Name of the stacked table, by which the program's limits
-                are found.
+            table_name: string. Name of the stacked table, by which the limits are
+                found.
             mini_batch_in_csr: string. Opaque parameters of the TPU's software for the
-                buffers.
+                buffers; on the CPU any text.
 
         Returns:
             row_pointers: int32,
@@ -234,11 +257,13 @@ class GetMinibatchesInCsrWithPhysicalReplica(Op):
             OpError: the op refuses an argument.
 
         Example:
-            >>> @tf.function
-            ... def pack(key, rows, cols, gains, splits, counts):
-            ...     return get_minibatches_in_csr_with_physical_replica(
-            ...         key, rows, cols, gains, splits, counts, 64, 1, 4, 64, 1000, 16,
-            ...         4, "films", "")
+            >>> found = opwright.tpu.get_minibatch_splits_with_physical_replica(
+            ...     [""], [0, 0, 1], [3, 0, 2], [1, 1, 1], 2, 1, 4, 16, 1, "example", "")
+            >>> csr = get_minibatches_in_csr_with_physical_replica(
+            ...     [""], *found[:3], [1], found.id_counts, 2, 1, 2, 8, 4, 16, 1,
+            ...     "example", "")
+            >>> csr.row_pointers.numpy()[[0, 8]].tolist(), csr.sorted_token_ids.numpy()[:3]
+            ([3, 8], array([0, 2, 3], dtype=int32))
         """
         if _unknown or _surplus:
             raise GetMinibatchesInCsrWithPhysicalReplica._create_refused(
@@ -358,29 +383,39 @@ def get_minibatches_in_csr_with_physical_replica(
 ) -> GetMinibatchesInCsrWithPhysicalReplicaOutputs:
     """Packs a chip's sorted triples into the minibatches of a lookup.
 
-    Takes what GetMinibatchSplitsWithPhysicalReplica sorted, and `splits` joined over
-    all hosts, and writes buffers whose sizes do not depend on the batch: SparseCore by
-    SparseCore, minibatch by minibatch, shard by shard, each run padded.
-    XlaSparseDenseMatmulWithCsrInput takes them.
+    Takes what GetMinibatchSplitsWithPhysicalReplica sorted, and `splits` of all hosts,
+    which it joins by or. Writes buffers whose sizes do not depend on the batch:
+    SparseCore by SparseCore, minibatch by minibatch, shard by shard. Each run begins at
+    a multiple of 8, and so do the row pointers of each minibatch; opwright's kernel
+    pads all that is not used. XlaSparseDenseMatmulWithCsrInput takes them.
 
-    The older form of the SparseCore input pipeline, which asks the compiled program for
-    its limits. ConvertToSparseCoreCsrWrappedCooTensor needs none, and runs on CPUs.
+    On the CPU, `splits` alone say where to cut. A TPU's kernel asks the compiled
+    program.
 
-    Stateful. Gradient: none registered. TPU only: the limits that it cuts batches by
-    are those of a compiled TPU program, which its key names.
+    InvalidArgument on the CPU: `program_key` is no vector of a key; `splits` is no
+    vector, is negative, or makes more than `max_minibatches_per_sc`; the triples do not
+    fit, for which the error says which `max_ids_per_chip_per_sample` does; the size of
+    the buffers is no multiple of 8; `id_counts` does not ascend from 0 to the number of
+    triples; a sample or row is beyond those of a SparseCore or shard.
+
+    ConvertToSparseCoreCsrWrappedCooTensor takes lists, and can drop what does not fit.
+
+    Stateful. Gradient: none registered. opwright brings kernels for CPU.
 
     `GetMinibatchesInCsrWithPhysicalReplica.create` in the current scope.
 
     Args:
         program_key: string, `_`. Key of the compiled program, whose limits on ids
-            count.
-        row_ids: int32, `triples`. Sample of each triple.
-        col_ids: int32, `triples`. Row of the table that each triple asks for.
+            count; on the CPU any text.
+        row_ids: int32, `triples`. Sample of each triple within its SparseCore.
+        col_ids: int32, `triples`. Row of each triple within its shard.
         gains: float32, `triples`. Gain of each triple, by which its row is multiplied.
-        splits: int64, `_`. Where the vocabulary is cut, joined over all hosts.
-        id_counts: int32, `counts`. Positions at which the triples of each shard and
-            division begin.
-        sample_count: int. At least 1. Samples of a chip's batch.
+        splits: int64, `_`. Where the vocabulary is cut, as the bit masks of all hosts.
+        id_counts: int32, `num_sc_per_chip*num_replica*num_sc_per_chip*64+1`. Position
+            at which the triples of each division begin, SparseCore by SparseCore and
+            shard by shard, and the number of all.
+        sample_count: int. At least 1. Samples of a chip's batch, a multiple of
+            `num_sc_per_chip`.
         num_replica: int. At least 1. Number of chips; with `num_sc_per_chip` it makes
             the number of SparseCores.
         max_minibatches_per_sc: int. At least 1. Minibatches of a SparseCore that
@@ -390,10 +425,9 @@ def get_minibatches_in_csr_with_physical_replica(
         table_vocab_size: int. At least 1. Rows of the stacked table.
         feature_width: int. At least 1. Columns of the table.
         num_sc_per_chip: int. At least 1. SparseCores of a chip.
-        table_name: string. Name of the stacked table, by which the program's limits are
-            found.
+        table_name: string. Name of the stacked table, by which the limits are found.
         mini_batch_in_csr: string. Opaque parameters of the TPU's software for the
-            buffers.
+            buffers; on the CPU any text.
         name: what the op is called in a graph.
 
     Returns:
@@ -416,11 +450,13 @@ def get_minibatches_in_csr_with_physical_replica(
         OpError: the op refuses an argument.
 
     Example:
-        >>> @tf.function
-        ... def pack(key, rows, cols, gains, splits, counts):
-        ...     return get_minibatches_in_csr_with_physical_replica(
-        ...         key, rows, cols, gains, splits, counts, 64, 1, 4, 64, 1000, 16,
-        ...         4, "films", "")
+        >>> found = opwright.tpu.get_minibatch_splits_with_physical_replica(
+        ...     [""], [0, 0, 1], [3, 0, 2], [1, 1, 1], 2, 1, 4, 16, 1, "example", "")
+        >>> csr = get_minibatches_in_csr_with_physical_replica(
+        ...     [""], *found[:3], [1], found.id_counts, 2, 1, 2, 8, 4, 16, 1,
+        ...     "example", "")
+        >>> csr.row_pointers.numpy()[[0, 8]].tolist(), csr.sorted_token_ids.numpy()[:3]
+        ([3, 8], array([0, 2, 3], dtype=int32))
     """
     if _unknown or _surplus:
         raise GetMinibatchesInCsrWithPhysicalReplica._refused(_surplus, _unknown)
