@@ -129,7 +129,7 @@ CLANG ?= clang++-14
 # How many calls the fuzzer makes; a tenth under sanitizers, which take ten times as long.
 CALLS ?= 100000
 FUZZ := PYTHONPATH=tests $(BIN)/python -m fuzz --jobs $(JOBS) --corpus tests/fuzz/corpus \
-	$(if $(FAMILIES),--families $(FAMILIES))
+	$(if $(FAMILIES),--families $(FAMILIES)) --
 
 fuzz: native ## Make 100,000 good and bad calls of all native ops; CALLS=2000, FAMILIES=rnn for less.
 	$(FUZZ) $(CALLS)
