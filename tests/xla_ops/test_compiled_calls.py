@@ -10,10 +10,13 @@ import pytest
 import tensorflow as tf
 
 import opwright  # noqa: F401
+from xla_ops.support.calls import split
 
 IDS = [0, 0, 2, 2, 2]
 MATRIX = tf.SparseTensor([[0, 1], [1, 0], [1, 2]], [1.0, 2.0, 3.0], [2, 3])
 ROWS = np.arange(10, dtype=np.float32).reshape(5, 2) - 3
+IMAGES = np.sin(np.arange(80, dtype=np.float32)).reshape(2, 5, 4, 2)
+BOXES = np.array([[0.1, 0.0, 0.8, 0.9], [0.7, 0.2, 1.1, 0.4]], np.float32)
 GRADIENTS: dict[str, tuple[Callable[..., Any], Any]] = {
     "segment_sum": (lambda x: tf.math.segment_sum(x, IDS), ROWS),
     "segment_mean": (lambda x: tf.math.segment_mean(x, IDS), ROWS),
@@ -47,6 +50,14 @@ GRADIENTS: dict[str, tuple[Callable[..., Any], Any]] = {
         lambda x: tf.sparse.reduce_sum(MATRIX.with_values(x), axis=1),
         MATRIX.values,
     ),
+    "images_of_crop_and_resize": (
+        lambda x: tf.image.crop_and_resize(x, BOXES, [1, 0], [3, 4]),
+        IMAGES,
+    ),
+    "boxes_of_crop_and_resize": (
+        lambda x: tf.image.crop_and_resize(IMAGES, x, [1, 0], [3, 4]),
+        BOXES,
+    ),
     "sparse_cwise_mul": (
         lambda x: tf.sparse.map_values(tf.square, MATRIX.with_values(x) * ROWS[:2, :1]),
         MATRIX.values,
@@ -73,11 +84,12 @@ def test_compiled_gradient_matches_eager(name: str) -> None:
 
 
 def compiled(name: str, **given: Any) -> Any:
-    tensors = {key: tf.constant(value) for key, value in given.items()}
+    inputs, rest = split(name, given)
+    tensors = {key: tf.convert_to_tensor(value) for key, value in inputs.items()}
 
     @tf.function(jit_compile=True, autograph=False)
     def function(given: dict[str, tf.Tensor]) -> Any:
-        return getattr(tf.raw_ops, name)(**given)
+        return getattr(tf.raw_ops, name)(**given, **rest)
 
     return function(tensors)
 
@@ -86,8 +98,22 @@ def eager(name: str, **given: Any) -> Any:
     return getattr(tf.raw_ops, name)(**given)
 
 
+ERRORS = (
+    tf.errors.InvalidArgumentError,
+    tf.errors.InternalError,
+    tf.errors.OutOfRangeError,
+)
 COO = {"indices": [[0, 1], [1, 0]], "shape": [2, 3]}
-#: By op: wrong values that XLA does not refuse, and what it computes.
+CROPPED = np.array([[[[1.0], [2.0]]], [[[3.0], [4.0]]]], np.float32)
+ALL = {"boxes": np.array([[0, 0, 1, 1]] * 2, np.float32)}
+PICKED: dict[str, Any] = {
+    "boxes": np.array([[0, 0, 1, 1], [0, 0, 1, 1], [2, 2, 3, 3]], np.float32),
+    "scores": [1.0, 3.0, 2.0],
+    "max_output_size": 4,
+    "score_threshold": 0.0,
+    "pad_to_max_output_size": True,
+}
+#: By op: wrong values that XLA does not refuse, and its first result.
 NOT_CHECKED: list[tuple[str, dict[str, Any], Any]] = [
     (
         "SparseSegmentSumWithNumSegments",
@@ -129,6 +155,53 @@ NOT_CHECKED: list[tuple[str, dict[str, Any], Any]] = [
         },
         [[0.0, 0.0], [0.0, 1.0]],
     ),
+    (
+        "CropAndResize",
+        {"image": CROPPED, **ALL, "box_ind": [-1, 7], "crop_size": [1, 2]},
+        CROPPED,
+    ),
+    (
+        "CropAndResize",
+        {
+            "image": CROPPED,
+            "boxes": np.array([[np.nan] * 4, [np.inf] * 4], np.float32),
+            "box_ind": [0, 1],
+            "crop_size": [1, 2],
+            "extrapolation_value": 5.0,
+        },
+        np.full([2, 1, 2, 1], 5.0),
+    ),
+    (
+        "CropAndResizeGradBoxes",
+        {
+            "grads": CROPPED,
+            "image": CROPPED,
+            "boxes": np.array([[0, 0.25, 1, 0.75]] * 2, np.float32),
+            "box_ind": [0, 7],
+        },
+        [[0, 1, 0, 2], [0, 3, 0, 4]],
+    ),
+    (
+        "CropAndResizeGradImage",
+        {
+            "grads": CROPPED,
+            **ALL,
+            "box_ind": [0, 7],
+            "image_size": CROPPED.shape,
+            "T": tf.float32,
+        },
+        [CROPPED[0], np.zeros([1, 2, 1])],
+    ),
+    (
+        "NonMaxSuppressionV5",
+        {**PICKED, "iou_threshold": 2.0, "soft_nms_sigma": 0.0},
+        [1, 2, 0, 0],
+    ),
+    (
+        "NonMaxSuppressionV5",
+        {**PICKED, "iou_threshold": 0.5, "soft_nms_sigma": -1.0},
+        [1, 2, 0, 0],
+    ),
     ("UnravelIndex", {"indices": [7], "dims": [2, 3]}, [[0], [1]]),
     ("NthElement", {"input": [3.0, 1.0, 2.0], "n": 9}, 3.0),
     (
@@ -150,14 +223,17 @@ NOT_CHECKED: list[tuple[str, dict[str, Any], Any]] = [
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "wanted"), NOT_CHECKED, ids=[one[0] for one in NOT_CHECKED]
+    ("name", "given", "wanted"),
+    NOT_CHECKED,
+    ids=[f"{one[0]}-{n}" for n, one in enumerate(NOT_CHECKED)],
 )
 def test_compiled_op_wrong_values_do_what_the_page_says(
     name: str, given: dict[str, Any], wanted: Any
 ) -> None:
-    with pytest.raises((tf.errors.InvalidArgumentError, tf.errors.InternalError)):
+    with pytest.raises(ERRORS):
         eager(name, **given)
-    np.testing.assert_allclose(compiled(name, **given), wanted)
+    found, *_ = tf.nest.flatten(compiled(name, **given))
+    np.testing.assert_allclose(found, wanted)
 
 
 #: By op: a wrong call, and the argument that the error names.
@@ -201,6 +277,38 @@ REFUSED: list[tuple[str, str, dict[str, Any]]] = [
         {"values": [0.5], "value_range": [0.0, 1.0], "nbins": 0},
     ),
     ("NthElement", "input", {"input": np.zeros([2, 0], np.float32), "n": 0}),
+    (
+        "CropAndResize",
+        "crop_size",
+        {"image": CROPPED, **ALL, "box_ind": [0, 1], "crop_size": [0, 1]},
+    ),
+    (
+        "CropAndResize",
+        "boxes",
+        {"image": CROPPED, **ALL, "box_ind": [0], "crop_size": [1, 1]},
+    ),
+    (
+        "CropAndResize",
+        "image",
+        {"image": CROPPED[:0], **ALL, "box_ind": [0, 1], "crop_size": [1, 1]},
+    ),
+    (
+        "NonMaxSuppressionV5",
+        "max_output_size",
+        {**PICKED, "max_output_size": -1, "iou_threshold": 0.5, "soft_nms_sigma": 0.0},
+    ),
+    (
+        "CombinedNonMaxSuppression",
+        "max_total_size",
+        {
+            "boxes": np.zeros([1, 2, 1, 4], np.float32),
+            "scores": np.zeros([1, 2, 3], np.float32),
+            "max_output_size_per_class": 2,
+            "max_total_size": 0,
+            "iou_threshold": 0.5,
+            "score_threshold": 0.0,
+        },
+    ),
 ]
 
 
@@ -212,17 +320,16 @@ REFUSED: list[tuple[str, str, dict[str, Any]]] = [
 def test_compiled_op_wrong_call_is_refused(
     name: str, argument: str, given: dict[str, Any]
 ) -> None:
-    unknown = {
-        key: tf.TensorSpec(None, tf.convert_to_tensor(value).dtype)
-        for key, value in given.items()
-    }
+    inputs, rest = split(name, given)
+    tensors = {key: tf.convert_to_tensor(value) for key, value in inputs.items()}
+    unknown = {key: tf.TensorSpec(None, value.dtype) for key, value in tensors.items()}
 
     @tf.function(input_signature=[unknown], jit_compile=True, autograph=False)
     def function(given: dict[str, tf.Tensor]) -> Any:
-        return getattr(tf.raw_ops, name)(**given)
+        return getattr(tf.raw_ops, name)(**given, **rest)
 
     with pytest.raises(tf.errors.InvalidArgumentError) as raised:
-        function({key: tf.convert_to_tensor(value) for key, value in given.items()})
+        function(tensors)
     assert f"{argument}: " in str(raised.value)
 
 
@@ -234,3 +341,12 @@ def test_compiled_op_dynamic_shape_is_refused() -> None:
     # Unimplemented: with automatic clustering TensorFlow then runs it without XLA.
     with pytest.raises(tf.errors.UnimplementedError, match=r"input: .* static shape"):
         function(tf.constant([1.0, -1.0, 2.0]))
+
+
+def test_compiled_non_max_suppression_without_padding_is_refused() -> None:
+    given = {"iou_threshold": 0.5, "soft_nms_sigma": 0.0}
+    with pytest.raises(tf.errors.UnimplementedError, match="must be True with XLA"):
+        compiled(
+            "NonMaxSuppressionV5",
+            **{**PICKED, **given, "pad_to_max_output_size": False},
+        )

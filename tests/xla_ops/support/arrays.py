@@ -46,6 +46,14 @@ def in_top_k(draw: Draw) -> Values:
     return values
 
 
+def isotonic_regression(draw: Draw) -> Values:
+    shape = [*draw.sizes(draw.size(0, 2), most=4), draw.size(0, 20)]
+    narrow = {tf.int8: tf.float32, tf.int16: tf.float32}
+    wide = {tf.int32: tf.float64, tf.int64: tf.float64}
+    dtype = {**narrow, **wide}.get(draw.dtype, draw.dtype)
+    return lambda: {"input": draw.numbers(shape), "output_dtype": dtype}
+
+
 def histogram_fixed_width(draw: Draw) -> Values:
     shape = draw.sizes(draw.size(0, 3), most=9)
     bins = draw.size(1, 12)
@@ -116,6 +124,7 @@ KINDS: Kinds = {
     "UnravelIndex": Kind(unravel_index, "Tidx"),
     "NthElement": Kind(nth_element),
     "InTopK": Kind(in_top_k),
+    "IsotonicRegression": Kind(isotonic_regression, tolerance=0.0, narrow=True),
     "HistogramFixedWidth": Kind(histogram_fixed_width, known=("nbins",)),
     "RaggedBincount": Kind(ragged_bincount, known=("size",)),
     "SparseBincount": Kind(sparse_bincount, known=("dense_shape", "size")),

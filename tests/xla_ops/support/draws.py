@@ -73,12 +73,14 @@ class Kind:
         attr: the type attr whose dtypes the test goes through; "" if there is none.
         known: the inputs that XLA must know when it compiles.
         tolerance: a factor of the tolerance of each dtype.
+        narrow: whether 16 bits are compared with the CPU kernel's 16 bits, not with 32.
     """
 
     draw: Callable[[Draw], Values]
     attr: str = "T"
     known: tuple[str, ...] = ()
     tolerance: float = 1.0
+    narrow: bool = False
 
 
 Kinds = Mapping[str, Kind]

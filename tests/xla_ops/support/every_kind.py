@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from xla_ops.support import arrays, ragged, segments, sparse
+from xla_ops.support import arrays, boxes, images, ragged, segments, sparse
 from xla_ops.support.draws import Kinds
 
 KINDS: Kinds = {
     **arrays.KINDS,
+    **boxes.KINDS,
+    **images.KINDS,
     **ragged.KINDS,
     **segments.KINDS,
     **sparse.KINDS,

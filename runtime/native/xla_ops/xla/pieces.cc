@@ -170,6 +170,27 @@ xla::XlaOp FromColumns(xla::XlaBuilder* builder, const std::vector<xla::XlaOp>& 
   return xla::ConcatInDim(builder, wide, 1);
 }
 
+xla::XlaOp Rounded(xla::XlaOp product) {
+  return xla::Max(product, xla::MinFiniteValue(product.builder(), TypeOf(product)));
+}
+
+std::vector<xla::XlaOp> Repeat(
+    xla::XlaBuilder* builder, const char* name, size_t going, std::vector<xla::XlaOp> state,
+    const std::function<std::vector<xla::XlaOp>(absl::Span<const xla::XlaOp>)>& body) {
+  using States = absl::Span<const xla::XlaOp>;
+  auto made = xla::WhileLoopHelper(
+      [going](States now, xla::XlaBuilder*) -> absl::StatusOr<xla::XlaOp> {
+        return xla::And(now[going], now[going]);  // The last operation is the result.
+      },
+      [&body](States now, xla::XlaBuilder*) -> absl::StatusOr<std::vector<xla::XlaOp>> {
+        return body(now);
+      },
+      state, name, builder);
+  if (made.ok()) return *std::move(made);
+  builder->ReportError(made.status());
+  return state;
+}
+
 xla::PrimitiveType WideType(xla::PrimitiveType type) {
   return type == xla::F16 || type == xla::BF16 ? xla::F32 : type;
 }

@@ -1,7 +1,9 @@
 // Pieces from which the programs of ops are made.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -55,6 +57,12 @@ xla::XlaOp Column(xla::XlaOp matrix, int64_t i);
 xla::XlaOp Element(xla::XlaOp vector, int64_t i);
 xla::XlaOp FromColumns(xla::XlaBuilder* builder, const std::vector<xla::XlaOp>& columns,
                        int64_t rows);
+// A product with its own rounding. XLA may otherwise join it with a sum, which rounds once.
+xla::XlaOp Rounded(xla::XlaOp product);
+// Repeats `body` on `state` as long as the element `going` of the state, a truth, holds.
+std::vector<xla::XlaOp> Repeat(
+    xla::XlaBuilder* builder, const char* name, size_t going, std::vector<xla::XlaOp> state,
+    const std::function<std::vector<xla::XlaOp>(absl::Span<const xla::XlaOp>)>& body);
 // The type in which numbers of `type` are summed.
 xla::PrimitiveType WideType(xla::PrimitiveType type);
 

@@ -26,35 +26,20 @@ def _counts(ids: tf.Tensor) -> tf.Tensor:
     return tf.math.unsorted_segment_sum(tf.ones_like(ids), found.idx, 4)
 
 
-def _crops(image: tf.Tensor, boxes: tf.Tensor) -> tf.Tensor:
-    return tf.image.crop_and_resize(image, boxes, [0, 1, 0, 1], [4, 4])
-
-
-def _weighted_crops(image: tf.Tensor, boxes: tf.Tensor) -> tf.Tensor:
-    def weights(first: tf.Tensor, last: tf.Tensor) -> tf.Tensor:
-        places = tf.linspace(first, last, 4, axis=-1) * 7.0
-        return tf.nn.relu(1.0 - tf.abs(places[..., None] - tf.range(8.0)))
-
-    rows, columns = weights(boxes[:, 0], boxes[:, 2]), weights(boxes[:, 1], boxes[:, 3])
-    chosen = tf.gather(image, [0, 1, 0, 1])
-    return tf.einsum("nyh,nhwc,nxw->nyxc", rows, chosen, columns)
-
-
-def _combined(boxes: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
-    return tf.image.combined_non_max_suppression(
-        boxes[None, :, None], scores[None, :, None], 2, 2, clip_boxes=False
-    ).nmsed_scores[0]
-
-
 def _soft(boxes: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
     return tf.image.non_max_suppression_with_scores(boxes, scores, 2)[1]
 
 
 def _padded(boxes: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
-    chosen, _ = tf.image.non_max_suppression_padded(
-        boxes, scores, 2, pad_to_max_output_size=True
-    )
-    return tf.gather(scores, chosen)
+    return tf.raw_ops.NonMaxSuppressionV5(
+        boxes=boxes,
+        scores=scores,
+        max_output_size=2,
+        iou_threshold=0.5,
+        score_threshold=-np.inf,
+        soft_nms_sigma=0.0,
+        pad_to_max_output_size=True,
+    ).selected_scores
 
 
 SETS = (
@@ -307,20 +292,6 @@ CASES = (
         lambda ids: tf.unique_with_counts(ids).count,
         _counts,
         [np.array([5, 7, 5, 1, 2, 5], np.int32)],
-    ),
-    Case(
-        "crop_and_resize",
-        "CropAndResize",
-        _crops,
-        _weighted_crops,
-        [IMAGE, np.array([[0, 0, 1, 1], [0.1, 0.2, 0.7, 0.9]] * 2, np.float32)],
-    ),
-    Case(
-        "non_max_suppression",
-        "CombinedNonMaxSuppression",
-        _combined,
-        _padded,
-        [BOXES, SCORES],
     ),
     Case("non_max_suppression", "NonMaxSuppressionV5", _soft, _padded, [BOXES, SCORES]),
     Case(

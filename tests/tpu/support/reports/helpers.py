@@ -17,9 +17,9 @@ def padded_to(x: tf.Tensor, multiple: tf.Tensor) -> tf.Tensor:
     return x
 
 
-def of_boxes(images: tf.Tensor, boxes: tf.Tensor) -> tf.Tensor:
-    which = tf.range(tf.shape(boxes)[0])
-    return tf.image.crop_and_resize(images, boxes, which, [7, 7])  # stops
+def glimpses(images: tf.Tensor, boxes: tf.Tensor) -> tf.Tensor:
+    centers = (boxes[:, :2] + boxes[:, 2:]) / 2.0
+    return tf.image.extract_glimpse(images, [7, 7], centers)  # stops
 
 
 def frequencies(ids: tf.Tensor) -> tf.Tensor:

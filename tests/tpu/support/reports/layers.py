@@ -42,7 +42,7 @@ class Pooled(keras.layers.Layer):  # type: ignore[misc]
 
 class Enlarged(keras.layers.Layer):  # type: ignore[misc]
     def call(self, images: tf.Tensor) -> Any:
-        return tf.image.resize(images, [16, 16], method="bicubic")  # stops
+        return tf.image.resize(images, [16, 16], antialias=True)  # stops
 
 
 class Hashed(keras.layers.Layer):  # type: ignore[misc]

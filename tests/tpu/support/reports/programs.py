@@ -65,13 +65,13 @@ def augmented(x: tf.Tensor) -> tf.Tensor:
 
 
 def detected(boxes: tf.Tensor, scores: tf.Tensor) -> Any:
-    chosen = tf.image.combined_non_max_suppression(boxes, scores, 8, 8)  # stops
-    return chosen.nmsed_boxes
+    chosen, _ = tf.image.non_max_suppression_with_scores(boxes, scores, 8)  # stops
+    return tf.gather(boxes, chosen)
 
 
 def densified(values: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
     ragged = tf.RaggedTensor.from_row_lengths(values, lengths, validate=False)
-    return ragged.to_tensor(shape=[4, 8])  # stops
+    return ragged.to_tensor()  # stops
 
 
 def volumes(covariance: tf.Tensor) -> tf.Tensor:
@@ -124,9 +124,9 @@ PROGRAMS = (
     Program("Range", "repeat", helpers.expanded, [FLOATS, INTS]),
     Program("Pad", "pad", helpers.padded_to, [FLOATS, COUNT]),
     Program(
-        "CropAndResize",
-        "crop_and_resize",
-        helpers.of_boxes,
+        "ExtractGlimpseV2",
+        "glimpse",
+        helpers.glimpses,
         [tf.TensorSpec([4, 16, 16, 3]), FLOATS],
     ),
     Program("UniqueWithCounts", "unique_with_counts", helpers.frequencies, [INTS]),
@@ -138,16 +138,16 @@ PROGRAMS = (
         pooled,
         [tf.TensorSpec([16, 8]), tf.TensorSpec([4, 3], tf.int32)],
     ),
-    Program("ResizeBicubic", "resize_weights", enlarged, []),
+    Program("ScaleAndTranslate", "resize_weights", enlarged, []),
     Program("StringToHashBucketFast", "hash_bucket", hashed, []),
     Program("StatelessWhile", "grown_loop", generated, [tf.TensorSpec([4])]),
     Program("PrintV2", "print", logged, [FLOATS]),
     Program("PyFunc", "py_function", augmented, [FLOATS]),
     Program(
-        "CombinedNonMaxSuppression",
+        "NonMaxSuppressionV5",
         "non_max_suppression",
         detected,
-        [tf.TensorSpec([1, 16, 1, 4]), tf.TensorSpec([1, 16, 2])],
+        [tf.TensorSpec([16, 4]), tf.TensorSpec([16])],
     ),
     Program("RaggedTensorToTensor", "ragged_to_tensor", densified, [INTS, INTS]),
     Program("MatrixDeterminant", "determinant", volumes, [tf.TensorSpec([4, 3, 3])]),

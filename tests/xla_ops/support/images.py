@@ -1,0 +1,80 @@
+"""Calls of ops that cut and resize images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from xla_ops.support.draws import Arguments, Draw, Kind, Kinds, Values
+
+
+def _crops(draw: Draw) -> tuple[dict[str, int], Values]:
+    """Sizes of a call, and what draws boxes, some of whose ends are those of images."""
+    size = {
+        "batch": draw.size(1, 3),
+        "height": draw.size(1, 7),
+        "width": draw.size(1, 7),
+    }
+    size |= {"boxes": draw.size(), "rows": draw.size(1), "columns": draw.size(1)}
+    size["channels"] = draw.size(0, 4)
+
+    def values() -> Arguments:
+        boxes = draw.rng.uniform(-0.2, 1.2, [size["boxes"], 4])
+        ends = draw.rng.integers(0, 2, boxes.shape)
+        boxes = np.where(draw.rng.random(boxes.shape) < 0.4, ends, boxes)
+        which = draw.integers(0, size["batch"], [size["boxes"]])
+        return {"boxes": boxes.astype(np.float32), "box_ind": which}
+
+    return size, values
+
+
+def _image(size: dict[str, int]) -> list[int]:
+    return [size[name] for name in ("batch", "height", "width", "channels")]
+
+
+def _made(size: dict[str, int]) -> list[int]:
+    return [size[name] for name in ("boxes", "rows", "columns", "channels")]
+
+
+def crop_and_resize(draw: Draw) -> Values:
+    size, boxes = _crops(draw)
+    rest: dict[str, Any] = {
+        "crop_size": [size["rows"], size["columns"]],
+        "method": draw.choice("bilinear", "nearest"),
+        "extrapolation_value": draw.choice(0.0, -2.5),
+    }
+    return lambda: {"image": draw.numbers(_image(size)), **boxes(), **rest}
+
+
+def crop_and_resize_grad_image(draw: Draw) -> Values:
+    size, boxes = _crops(draw)
+    method = draw.choice("bilinear", "nearest")
+    return lambda: {
+        "grads": draw.numbers(_made(size), tf.float32),
+        **boxes(),
+        "image_size": _image(size),
+        "method": method,
+        "T": draw.dtype,
+    }
+
+
+def crop_and_resize_grad_boxes(draw: Draw) -> Values:
+    size, boxes = _crops(draw)
+    return lambda: {
+        "grads": draw.numbers(_made(size), tf.float32),
+        "image": draw.numbers(_image(size)),
+        **boxes(),
+    }
+
+
+KINDS: Kinds = {
+    "CropAndResize": Kind(crop_and_resize, known=("crop_size",), narrow=True),
+    "CropAndResizeGradImage": Kind(
+        crop_and_resize_grad_image, known=("image_size",), tolerance=8.0, narrow=True
+    ),
+    "CropAndResizeGradBoxes": Kind(
+        crop_and_resize_grad_boxes, tolerance=4.0, narrow=True
+    ),
+}
