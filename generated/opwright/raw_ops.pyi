@@ -8746,7 +8746,7 @@ def CombinedNonMaxSuppression(
     Coordinates are expected from 0 to 1, and clipped to that unless `clip_boxes` is
     off.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `opwright.image.combined_non_max_suppression` has an example.
 
@@ -10490,7 +10490,7 @@ def CropAndResize(
     boxes that are not finite. Detectors pool regions so. ResizeBilinear resizes whole
     images, ImageProjectiveTransformV3 turns and shears them.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: uint8, uint16, int8, int16, int32, int64, float16, float32 or float64.
 
@@ -10525,7 +10525,7 @@ def CropAndResizeGradBoxes(
     elements of the crop: their derivatives times the slope of the image there, which
     bilinear interpolation of CropAndResize has, and nearest pixels have not.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: uint8, uint16, int8, int16, int32, int64, float16, float32 or float64.
 
@@ -10559,7 +10559,7 @@ def CropAndResizeGradImage(
     times their weights. What was outside of an image gets lost. Boxes and `method` have
     to be the same as there.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `opwright.image.crop_and_resize_grad_image` has an example.
 
@@ -22347,7 +22347,7 @@ def IsotonicRegression(
     each run. Negate input and output for rows that never go down. Soft ranking and
     sorting are made of it (Blondel et al., 2020).
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -28450,7 +28450,7 @@ def NonMaxSuppressionV5(
 
     Corners may come in either order, and in any unit. Negative sigmas are refused.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: float16 or float32.
 

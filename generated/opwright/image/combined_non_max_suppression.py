@@ -78,7 +78,7 @@ class CombinedNonMaxSuppression(Op):
     Coordinates are expected from 0 to 1, and clipped to that unless `clip_boxes` is
     off.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     Attributes:
         nmsed_boxes: float32, `b max_total_size 4 if not pad_per_class else b
@@ -118,6 +118,7 @@ class CombinedNonMaxSuppression(Op):
         "nmsed_classes": "(b, max_total_size) if not pad_per_class else (b, min(max_total_size, max_output_size_per_class * classes))",
         "valid_detections": "(b,)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("nmsed_boxes", "nmsed_scores", "nmsed_classes", "valid_detections")
     nmsed_boxes: Output[TFloat32]
     nmsed_scores: Output[TFloat32]
@@ -186,7 +187,7 @@ class CombinedNonMaxSuppression(Op):
         1. Coordinates are expected from 0 to 1, and clipped to that unless `clip_boxes`
         is off.
 
-        Gradient: none registered.
+        Gradient: none registered. opwright brings kernels for XLA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -344,7 +345,7 @@ def combined_non_max_suppression(
     Coordinates are expected from 0 to 1, and clipped to that unless `clip_boxes` is
     off.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `CombinedNonMaxSuppression.create` in the current scope, with
     CombinedNonMaxSuppression.Options as keywords.

@@ -84,7 +84,7 @@ class CropAndResize(TensorOp[TFloat32]):
     boxes that are not finite. Detectors pool regions so. ResizeBilinear resizes whole
     images, ImageProjectiveTransformV3 turns and shears them.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: uint8, uint16, int8, int16, int32, int64, float16, float32 or float64.
 
@@ -110,6 +110,7 @@ class CropAndResize(TensorOp[TFloat32]):
         "crop_size": "(2,)",
         "crops": "(n, crop_size[0], crop_size[1], c)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("crops",)
     crops: Output[TFloat32]
     Inputs = CropAndResizeInputs
@@ -175,7 +176,7 @@ class CropAndResize(TensorOp[TFloat32]):
         and boxes that are not finite. Detectors pool regions so. ResizeBilinear resizes
         whole images, ImageProjectiveTransformV3 turns and shears them.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         `T`: uint8, uint16, int8, int16, int32, int64, float16, float32 or float64.
 
@@ -305,7 +306,7 @@ def crop_and_resize(
     boxes that are not finite. Detectors pool regions so. ResizeBilinear resizes whole
     images, ImageProjectiveTransformV3 turns and shears them.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: uint8, uint16, int8, int16, int32, int64, float16, float32 or float64.
 

@@ -70,7 +70,7 @@ class CropAndResizeGradBoxes(TensorOp[TFloat32]):
     elements of the crop: their derivatives times the slope of the image there, which
     bilinear interpolation of CropAndResize has, and nearest pixels have not.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: uint8, uint16, int8, int16, int32, int64, float16, float32 or float64.
 
@@ -93,6 +93,7 @@ class CropAndResizeGradBoxes(TensorOp[TFloat32]):
         "box_ind": "(n,)",
         "output": "(n, 4)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output",)
     output: Output[TFloat32]
     Inputs = CropAndResizeGradBoxesInputs
@@ -140,7 +141,7 @@ class CropAndResizeGradBoxes(TensorOp[TFloat32]):
         elements of the crop: their derivatives times the slope of the image there,
         which bilinear interpolation of CropAndResize has, and nearest pixels have not.
 
-        Gradient: none registered.
+        Gradient: none registered. opwright brings kernels for XLA.
 
         `T`: uint8, uint16, int8, int16, int32, int64, float16, float32 or float64.
 
@@ -238,7 +239,7 @@ def crop_and_resize_grad_boxes(
     elements of the crop: their derivatives times the slope of the image there, which
     bilinear interpolation of CropAndResize has, and nearest pixels have not.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: uint8, uint16, int8, int16, int32, int64, float16, float32 or float64.
 

@@ -69,7 +69,7 @@ class CropAndResizeGradImage(TensorOp[T]):
     times their weights. What was outside of an image gets lost. Boxes and `method` have
     to be the same as there.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: float32, float16 or float64.
 
@@ -98,6 +98,7 @@ class CropAndResizeGradImage(TensorOp[T]):
         "image_size": "(4,)",
         "output": "(*image_size,)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output",)
     output: Output[T]
     Inputs = CropAndResizeGradImageInputs
@@ -147,7 +148,7 @@ class CropAndResizeGradImage(TensorOp[T]):
         of, times their weights. What was outside of an image gets lost. Boxes and
         `method` have to be the same as there.
 
-        Gradient: none registered.
+        Gradient: none registered. opwright brings kernels for XLA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -262,7 +263,7 @@ def crop_and_resize_grad_image(
     times their weights. What was outside of an image gets lost. Boxes and `method` have
     to be the same as there.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `CropAndResizeGradImage.create` in the current scope, with
     CropAndResizeGradImage.Options as keywords.

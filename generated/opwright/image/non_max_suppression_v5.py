@@ -88,7 +88,7 @@ class NonMaxSuppressionV5(Op, Generic[T]):
 
     Corners may come in either order, and in any unit. Negative sigmas are refused.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: float16 or float32.
 
@@ -103,7 +103,7 @@ class NonMaxSuppressionV5(Op, Generic[T]):
     Example:
         >>> boxes = [[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 0.9], [2.0, 2.0, 3.0, 3.0]]
         >>> indices, scores, valid = non_max_suppression_v5(
-        ...     boxes, [0.5, 0.9, 0.2], 3, 0.5, 0.1, 0.5)
+        ...     boxes, [0.5, 0.9, 0.2], 3, 0.5, 0.1, 0.5, pad_to_max_output_size=True)
         >>> indices.numpy(), scores.numpy().round(3)
         (array([1, 0, 2], dtype=int32), array([0.9  , 0.222, 0.2  ], dtype=float32))
     """
@@ -123,6 +123,7 @@ class NonMaxSuppressionV5(Op, Generic[T]):
         "selected_scores": "(max_output_size,) if pad_to_max_output_size else (_k,)",
         "valid_outputs": "()",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("selected_indices", "selected_scores", "valid_outputs")
     selected_indices: Output[TInt32]
     selected_scores: Output[T]
@@ -185,7 +186,7 @@ class NonMaxSuppressionV5(Op, Generic[T]):
 
         Corners may come in either order, and in any unit. Negative sigmas are refused.
 
-        Gradient: none registered.
+        Gradient: none registered. opwright brings kernels for XLA.
 
         `T`: float16 or float32.
 
@@ -222,7 +223,7 @@ class NonMaxSuppressionV5(Op, Generic[T]):
         Example:
             >>> boxes = [[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 0.9], [2.0, 2.0, 3.0, 3.0]]
             >>> indices, scores, valid = non_max_suppression_v5(
-            ...     boxes, [0.5, 0.9, 0.2], 3, 0.5, 0.1, 0.5)
+            ...     boxes, [0.5, 0.9, 0.2], 3, 0.5, 0.1, 0.5, pad_to_max_output_size=True)
             >>> indices.numpy(), scores.numpy().round(3)
             (array([1, 0, 2], dtype=int32), array([0.9  , 0.222, 0.2  ], dtype=float32))
         """
@@ -316,7 +317,7 @@ def non_max_suppression_v5(
 
     Corners may come in either order, and in any unit. Negative sigmas are refused.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: float16 or float32.
 
@@ -352,7 +353,7 @@ def non_max_suppression_v5(
     Example:
         >>> boxes = [[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 1.0, 0.9], [2.0, 2.0, 3.0, 3.0]]
         >>> indices, scores, valid = non_max_suppression_v5(
-        ...     boxes, [0.5, 0.9, 0.2], 3, 0.5, 0.1, 0.5)
+        ...     boxes, [0.5, 0.9, 0.2], 3, 0.5, 0.1, 0.5, pad_to_max_output_size=True)
         >>> indices.numpy(), scores.numpy().round(3)
         (array([1, 0, 2], dtype=int32), array([0.9  , 0.222, 0.2  ], dtype=float32))
     """

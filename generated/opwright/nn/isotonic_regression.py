@@ -66,7 +66,7 @@ class IsotonicRegression(Op, Generic[OutputDtype]):
     each run. Negate input and output for rows that never go down. Soft ranking and
     sorting are made of it (Blondel et al., 2020).
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -90,6 +90,7 @@ class IsotonicRegression(Op, Generic[OutputDtype]):
         "output": "(*x,)",
         "segments": "(*x,)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output", "segments")
     output: Output[OutputDtype]
     segments: Output[TInt32]
@@ -130,7 +131,7 @@ class IsotonicRegression(Op, Generic[OutputDtype]):
         over each run. Negate input and output for rows that never go down. Soft ranking
         and sorting are made of it (Blondel et al., 2020).
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
         float16, uint32 or uint64.
@@ -218,7 +219,7 @@ def isotonic_regression(
     each run. Negate input and output for rows that never go down. Soft ranking and
     sorting are made of it (Blondel et al., 2020).
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
