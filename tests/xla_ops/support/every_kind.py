@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from xla_ops.support import arrays, boxes, images, ragged, segments, sparse
+from xla_ops.support import arrays, boxes, images, ragged, segments, sparse, windows
 from xla_ops.support.draws import Kinds
 
 KINDS: Kinds = {
@@ -12,4 +12,5 @@ KINDS: Kinds = {
     **ragged.KINDS,
     **segments.KINDS,
     **sparse.KINDS,
+    **windows.KINDS,
 }

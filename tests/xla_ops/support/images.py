@@ -41,7 +41,7 @@ def _made(size: dict[str, int]) -> list[int]:
 def crop_and_resize(draw: Draw) -> Values:
     size, boxes = _crops(draw)
     rest: dict[str, Any] = {
-        "crop_size": [size["rows"], size["columns"]],
+        "crop_size": np.array([size["rows"], size["columns"]], np.int32),
         "method": draw.choice("bilinear", "nearest"),
         "extrapolation_value": draw.choice(0.0, -2.5),
     }
@@ -54,7 +54,7 @@ def crop_and_resize_grad_image(draw: Draw) -> Values:
     return lambda: {
         "grads": draw.numbers(_made(size), tf.float32),
         **boxes(),
-        "image_size": _image(size),
+        "image_size": np.array(_image(size), np.int32),
         "method": method,
         "T": draw.dtype,
     }

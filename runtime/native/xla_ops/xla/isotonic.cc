@@ -38,13 +38,6 @@ xla::XlaOp PlaceOf(xla::XlaOp column, int64_t size, xla::XlaOp exists) {
   return xla::Select(exists, flat, xla::FullLike(flat, -1));
 }
 
-// `x` as numbers of `type` are rounded. XLA may keep more digits of 16 bits than these have.
-xla::XlaOp RoundedTo(xla::PrimitiveType type, xla::XlaOp x) {
-  if (type == xla::F16) return xla::ReducePrecision(x, 5, 10);
-  if (type == xla::BF16) return xla::ReducePrecision(x, 8, 7);
-  return x;
-}
-
 // Puts the last pool of each row on its stack, where `chosen` says so.
 void Push(xla::XlaOp chosen, int64_t size, States* state) {
   States& now = *state;

@@ -134,6 +134,21 @@ xla::XlaOp GatherElements(xla::XlaOp from, xla::XlaOp indices) {
   return xla::Gather(from, indices, numbers, Sizes(static_cast<size_t>(rank), 1));
 }
 
+xla::XlaOp GatherAlong(xla::XlaOp x, int64_t dim, xla::XlaOp indices) {
+  xla::GatherDimensionNumbers numbers;
+  Sizes slice = SizesOf(x);
+  const auto rank = static_cast<int64_t>(slice.size());
+  if (dim >= rank) return x;
+  slice[static_cast<size_t>(dim)] = 1;
+  for (int64_t i = 0; i < rank; ++i) {
+    if (i != dim) numbers.add_offset_dims(i);
+  }
+  numbers.add_collapsed_slice_dims(dim);
+  numbers.add_start_index_map(dim);
+  numbers.set_index_vector_dim(1);
+  return xla::Gather(x, indices, numbers, slice);
+}
+
 xla::XlaOp InRange(xla::XlaOp x, int64_t size) {
   return xla::And(xla::Ge(x, xla::ZerosLike(x)), xla::Lt(x, xla::FullLike(x, size)));
 }
@@ -172,6 +187,12 @@ xla::XlaOp FromColumns(xla::XlaBuilder* builder, const std::vector<xla::XlaOp>& 
 
 xla::XlaOp Rounded(xla::XlaOp product) {
   return xla::Max(product, xla::MinFiniteValue(product.builder(), TypeOf(product)));
+}
+
+xla::XlaOp RoundedTo(xla::PrimitiveType type, xla::XlaOp x) {
+  if (type == xla::F16) return xla::ReducePrecision(x, 5, 10);
+  if (type == xla::BF16) return xla::ReducePrecision(x, 8, 7);
+  return x;
 }
 
 std::vector<xla::XlaOp> Repeat(

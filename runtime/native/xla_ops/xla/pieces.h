@@ -44,6 +44,10 @@ xla::XlaOp GatherRows(xla::XlaOp table, xla::XlaOp rows);
 // Returns the elements of `from` that `indices` [n, rank] names.
 xla::XlaOp GatherElements(xla::XlaOp from, xla::XlaOp indices);
 
+// Returns the elements of `x` along one dimension that `indices` [n] names. Those that do not
+// exist are the nearest.
+xla::XlaOp GatherAlong(xla::XlaOp x, int64_t dim, xla::XlaOp indices);
+
 // Whether each element is in [0, size).
 xla::XlaOp InRange(xla::XlaOp x, int64_t size);
 
@@ -59,6 +63,8 @@ xla::XlaOp FromColumns(xla::XlaBuilder* builder, const std::vector<xla::XlaOp>& 
                        int64_t rows);
 // A product with its own rounding. XLA may otherwise join it with a sum, which rounds once.
 xla::XlaOp Rounded(xla::XlaOp product);
+// `x` as numbers of `type` are rounded. XLA may keep more digits of 16 bits than these have.
+xla::XlaOp RoundedTo(xla::PrimitiveType type, xla::XlaOp x);
 // Repeats `body` on `state` as long as the element `going` of the state, a truth, holds.
 std::vector<xla::XlaOp> Repeat(
     xla::XlaBuilder* builder, const char* name, size_t going, std::vector<xla::XlaOp> state,

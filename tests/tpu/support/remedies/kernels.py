@@ -117,48 +117,6 @@ def _sliced(image: tf.Tensor) -> tf.Tensor:
     )
 
 
-KERNEL = np.arange(12, dtype=np.float32).reshape(2, 2, 3) / 10
-
-
-def _dilated(image: tf.Tensor) -> tf.Tensor:
-    ones = (1, 1, 1, 1)
-    return tf.nn.dilation2d(image, KERNEL, ones, "VALID", "NHWC", ones)
-
-
-def _patches(image: tf.Tensor) -> tf.Tensor:
-    ones = (1, 1, 1, 1)
-    found = tf.image.extract_patches(image, (1, 2, 2, 1), ones, ones, "VALID")
-    return tf.reshape(found, [2, 7, 7, 4, 3])
-
-
-def _dilated_patches(image: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_max(_patches(image) + KERNEL.reshape(4, 3), axis=3)
-
-
-def _pooled_places(image: tf.Tensor) -> Any:
-    return tf.nn.max_pool_with_argmax(image, 2, 1, "VALID")[1]
-
-
-def _places_of_largest(image: tf.Tensor) -> tf.Tensor:
-    best = tf.argmax(_patches(image), axis=3)
-    rows = tf.range(7, dtype=tf.int64)[:, None, None] + best // 2
-    columns = tf.range(7, dtype=tf.int64)[:, None] + best % 2
-    return (rows * 8 + columns) * 3 + tf.range(3, dtype=tf.int64)
-
-
-VOLUME = np.arange(64, dtype=np.float32).reshape(1, 4, 4, 4, 1)
-
-
-def _volumes(x: tf.Tensor) -> tf.Tensor:
-    sizes, steps = [1, 2, 2, 2, 1], [1, 2, 2, 2, 1]
-    return tf.extract_volume_patches(x, sizes, steps, "VALID")
-
-
-def _convolved(x: tf.Tensor) -> tf.Tensor:
-    kernel = tf.reshape(tf.eye(8), [2, 2, 2, 1, 8])
-    return tf.nn.conv3d(x, kernel, [1, 2, 2, 2, 1], "VALID")
-
-
 def _shrunk(image: tf.Tensor) -> tf.Tensor:
     return tf.image.resize(image, [4, 4], method="area")
 
@@ -348,11 +306,6 @@ CASES = (
     Case("ctc_loss", "CTCLoss", _ctc_of_sparse, _ctc_of_dense, [LOGITS]),
     Case("ctc_greedy", "CTCGreedyDecoder", _ctc_greedy, _ctc_best, [LOGITS]),
     Case("glimpse", "ExtractGlimpseV2", _glimpses, _sliced, [IMAGE]),
-    Case("dilation", "Dilation2D", _dilated, _dilated_patches, [IMAGE]),
-    Case(
-        "pool_argmax", "MaxPoolWithArgmax", _pooled_places, _places_of_largest, [IMAGE]
-    ),
-    Case("volume_patches", "ExtractVolumePatches", _volumes, _convolved, [VOLUME]),
     Case(
         "resize_area",
         "ResizeArea",
