@@ -14190,7 +14190,7 @@ def Dilation2D(
 
     Channels come last, and are as many in both, or the call is refused.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -14231,7 +14231,7 @@ def Dilation2DBackpropFilter(
 
     An `out_backprop` that Dilation2D would not give is refused.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -14272,7 +14272,7 @@ def Dilation2DBackpropInput(
 
     An `out_backprop` that Dilation2D would not give is refused.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -17581,7 +17581,7 @@ def ExtractVolumePatches(
     for images, and skips pixels where asked; Conv3D multiplies such blocks without the
     copies.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -26806,7 +26806,7 @@ def MaxPoolGradWithArgmax(
     process on the CPU, and leaves it out on GPUs. `include_batch_in_index` has to be
     what it was in MaxPoolWithArgmax.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `Targmax`: int32 or int64.
 
@@ -26916,7 +26916,7 @@ def MaxPoolWithArgmax(
     rows or columns too is refused. A nan counts there only where it is the first of its
     window. MaxPool does it without the places.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.

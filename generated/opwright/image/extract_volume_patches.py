@@ -56,7 +56,7 @@ class ExtractVolumePatches(TensorOp[T]):
     for images, and skips pixels where asked; Conv3D multiplies such blocks without the
     copies.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -80,6 +80,7 @@ class ExtractVolumePatches(TensorOp[T]):
         "input": "(b, d, h, w, c)",
         "patches": "(b, window(d, ksizes[1], strides[1], padding), window(h, ksizes[2], strides[2], padding), window(w, ksizes[3], strides[3], padding), ksizes[1] * ksizes[2] * ksizes[3] * c)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("patches",)
     patches: Output[T]
     Inputs = ExtractVolumePatchesInputs
@@ -108,7 +109,7 @@ class ExtractVolumePatches(TensorOp[T]):
         ExtractImagePatches is for images, and skips pixels where asked; Conv3D
         multiplies such blocks without the copies.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
         float16, uint32 or uint64.
@@ -201,7 +202,7 @@ def extract_volume_patches(
     for images, and skips pixels where asked; Conv3D multiplies such blocks without the
     copies.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.

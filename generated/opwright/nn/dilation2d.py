@@ -71,7 +71,7 @@ class Dilation2D(TensorOp[T]):
 
     Channels come last, and are as many in both, or the call is refused.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -98,6 +98,7 @@ class Dilation2D(TensorOp[T]):
         "filter": "(fh, fw, c)",
         "output": "(n, window(h, fh, strides[1], padding, rates[1]), window(w, fw, strides[2], padding, rates[2]), c)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output",)
     output: Output[T]
     Inputs = Dilation2DInputs
@@ -132,7 +133,7 @@ class Dilation2D(TensorOp[T]):
 
         Channels come last, and are as many in both, or the call is refused.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
         float16, uint32 or uint64.
@@ -291,7 +292,7 @@ def dilation2d(
 
     Channels come last, and are as many in both, or the call is refused.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.

@@ -61,7 +61,7 @@ class Dilation2DBackpropFilter(TensorOp[T]):
 
     An `out_backprop` that Dilation2D would not give is refused.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -89,6 +89,7 @@ class Dilation2DBackpropFilter(TensorOp[T]):
         "out_backprop": "(n, window(h, fh, strides[1], padding, rates[1]), window(w, fw, strides[2], padding, rates[2]), c)",
         "filter_backprop": "(fh, fw, c)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("filter_backprop",)
     filter_backprop: Output[T]
     Inputs = Dilation2DBackpropFilterInputs
@@ -116,7 +117,7 @@ class Dilation2DBackpropFilter(TensorOp[T]):
 
         An `out_backprop` that Dilation2D would not give is refused.
 
-        Gradient: none registered.
+        Gradient: none registered. opwright brings kernels for XLA.
 
         `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
         float16, uint32 or uint64.
@@ -222,7 +223,7 @@ def dilation2d_backprop_filter(
 
     An `out_backprop` that Dilation2D would not give is refused.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.

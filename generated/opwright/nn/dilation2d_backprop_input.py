@@ -62,7 +62,7 @@ class Dilation2DBackpropInput(TensorOp[T]):
 
     An `out_backprop` that Dilation2D would not give is refused.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
@@ -90,6 +90,7 @@ class Dilation2DBackpropInput(TensorOp[T]):
         "out_backprop": "(n, window(h, fh, strides[1], padding, rates[1]), window(w, fw, strides[2], padding, rates[2]), c)",
         "in_backprop": "(n, h, w, c)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("in_backprop",)
     in_backprop: Output[T]
     Inputs = Dilation2DBackpropInputInputs
@@ -118,7 +119,7 @@ class Dilation2DBackpropInput(TensorOp[T]):
 
         An `out_backprop` that Dilation2D would not give is refused.
 
-        Gradient: none registered.
+        Gradient: none registered. opwright brings kernels for XLA.
 
         `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
         float16, uint32 or uint64.
@@ -225,7 +226,7 @@ def dilation2d_backprop_input(
 
     An `out_backprop` that Dilation2D would not give is refused.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.

@@ -75,7 +75,7 @@ class MaxPoolGradWithArgmax(TensorOp[T]):
     process on the CPU, and leaves it out on GPUs. `include_batch_in_index` has to be
     what it was in MaxPoolWithArgmax.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `Targmax`: int32 or int64.
 
@@ -106,6 +106,7 @@ class MaxPoolGradWithArgmax(TensorOp[T]):
         "argmax": "(n, window(h, ksize[1], strides[1], padding), window(w, ksize[2], strides[2], padding), c)",
         "output": "(n, h, w, c)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output",)
     output: Output[T]
     Inputs = MaxPoolGradWithArgmaxInputs
@@ -159,7 +160,7 @@ class MaxPoolGradWithArgmax(TensorOp[T]):
         the process on the CPU, and leaves it out on GPUs. `include_batch_in_index` has
         to be what it was in MaxPoolWithArgmax.
 
-        Gradient: none registered.
+        Gradient: none registered. opwright brings kernels for XLA.
 
         `Targmax`: int32 or int64.
 
@@ -291,7 +292,7 @@ def max_pool_grad_with_argmax(
     process on the CPU, and leaves it out on GPUs. `include_batch_in_index` has to be
     what it was in MaxPoolWithArgmax.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `Targmax`: int32 or int64.
 

@@ -81,7 +81,7 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
     rows or columns too is refused. A nan counts there only where it is the first of its
     window. MaxPool does it without the places.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `Targmax`: int32 or int64.
 
@@ -110,6 +110,7 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
         "output": "(n, window(h, ksize[1], strides[1], padding), window(w, ksize[2], strides[2], padding), c)",
         "argmax": "(n, window(h, ksize[1], strides[1], padding), window(w, ksize[2], strides[2], padding), c)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output", "argmax")
     output: Output[T]
     argmax: Output[Targmax]
@@ -195,7 +196,7 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
         one along rows or columns too is refused. A nan counts there only where it is
         the first of its window. MaxPool does it without the places.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16,
         float16, uint32 or uint64.
@@ -333,7 +334,7 @@ def max_pool_with_argmax(
     rows or columns too is refused. A nan counts there only where it is the first of its
     window. MaxPool does it without the places.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: float32, float64, int32, uint8, int16, int8, int64, bfloat16, uint16, float16,
     uint32 or uint64.
