@@ -72,6 +72,10 @@ GRADIENTS: dict[str, tuple[Callable[..., Any], Any]] = {
         lambda x: tf.nn.max_pool_with_argmax(x, 2, 1, "SAME").output,
         IMAGES,
     ),
+    "resize_bicubic": (
+        lambda x: tf.image.resize(x, [3, 9], method="bicubic"),
+        IMAGES,
+    ),
     "sparse_cwise_mul": (
         lambda x: tf.sparse.map_values(tf.square, MATRIX.with_values(x) * ROWS[:2, :1]),
         MATRIX.values,
@@ -353,6 +357,17 @@ REFUSED: list[tuple[str, str, dict[str, Any]]] = [
             "strides": [1, 1, 1, 1],
             "padding": "VALID",
         },
+    ),
+    ("UniqueWithCounts", "x", {"x": [[1, 2]]}),
+    ("UniqueWithCountsV2", "axis", {"x": [1, 2], "axis": [1]}),
+    ("UniqueWithCountsV2", "axis", {"x": [1, 2], "axis": [0, 0]}),
+    ("ResizeArea", "size", {"images": IMAGES, "size": [0, 2]}),
+    ("ResizeBicubic", "size", {"images": IMAGES, "size": [2**31 - 1, 2**31 - 1]}),
+    ("ResizeBicubic", "images", {"images": IMAGES[:, :0], "size": [2, 2]}),
+    (
+        "ResizeBicubicGrad",
+        "original_image",
+        {"grads": IMAGES, "original_image": IMAGES[:, :0]},
     ),
     (
         "ExtractVolumePatches",

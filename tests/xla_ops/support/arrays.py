@@ -46,6 +46,35 @@ def in_top_k(draw: Draw) -> Values:
     return values
 
 
+def _repeated(draw: Draw, shape: list[int]) -> tf.Tensor:
+    """Numbers of which many are equal."""
+    made = draw.rng.integers(0 if draw.dtype.is_unsigned else -2, 3, shape)
+    if not draw.dtype.is_floating:
+        return tf.cast(made, draw.dtype)
+    special = draw.rng.random(shape)
+    numbers = np.where(special < 0.1, -0.0, np.where(special > 0.95, np.nan, made))
+    return tf.cast(tf.constant(numbers, tf.float64), draw.dtype)
+
+
+def unique_with_counts(draw: Draw) -> Values:
+    shape = [draw.size(0, 12)]
+    index = draw.choice(tf.int32, tf.int64)
+    return lambda: {"x": _repeated(draw, shape), "out_idx": index}
+
+
+def unique_with_counts_v2(draw: Draw) -> Values:
+    shape = draw.sizes(draw.size(1, 3), most=4)
+    axis = draw.choice(*range(-len(shape), len(shape)))
+    axes = [] if len(shape) == 1 and draw.flag() else [axis]
+    kind = draw.choice(np.int32, np.int64)
+    index = draw.choice(tf.int32, tf.int64)
+    return lambda: {
+        "x": _repeated(draw, shape),
+        "axis": np.array(axes, kind),
+        "out_idx": index,
+    }
+
+
 def isotonic_regression(draw: Draw) -> Values:
     shape = [*draw.sizes(draw.size(0, 2), most=4), draw.size(0, 20)]
     narrow = {tf.int8: tf.float32, tf.int16: tf.float32}
@@ -125,6 +154,8 @@ KINDS: Kinds = {
     "NthElement": Kind(nth_element),
     "InTopK": Kind(in_top_k),
     "IsotonicRegression": Kind(isotonic_regression, tolerance=0.0, narrow=True),
+    "UniqueWithCounts": Kind(unique_with_counts, narrow=True),
+    "UniqueWithCountsV2": Kind(unique_with_counts_v2, known=("axis",), narrow=True),
     "HistogramFixedWidth": Kind(histogram_fixed_width, known=("nbins",)),
     "RaggedBincount": Kind(ragged_bincount, known=("size",)),
     "SparseBincount": Kind(sparse_bincount, known=("dense_shape", "size")),

@@ -69,6 +69,47 @@ def crop_and_resize_grad_boxes(draw: Draw) -> Values:
     }
 
 
+def _resized(draw: Draw) -> tuple[list[int], list[int]]:
+    """The shape of images, and their new size."""
+    shape = [draw.size(0, 2), *draw.sizes(2, 1, 9), draw.size(1, 4)]
+    return shape, draw.sizes(2, 1, 12)
+
+
+def _centers(draw: Draw) -> dict[str, bool]:
+    align = draw.flag()
+    return {"align_corners": align, "half_pixel_centers": not align and draw.flag()}
+
+
+def resize_area(draw: Draw) -> Values:
+    shape, size = _resized(draw)
+    align = draw.flag()
+    return lambda: {
+        "images": draw.numbers(shape),
+        "size": np.array(size, np.int32),
+        "align_corners": align,
+    }
+
+
+def resize_bicubic(draw: Draw) -> Values:
+    shape, size = _resized(draw)
+    centers = _centers(draw)
+    return lambda: {
+        "images": draw.numbers(shape),
+        "size": np.array(size, np.int32),
+        **centers,
+    }
+
+
+def resize_bicubic_grad(draw: Draw) -> Values:
+    shape, size = _resized(draw)
+    centers = _centers(draw)
+    return lambda: {
+        "grads": draw.numbers([shape[0], *size, shape[3]], tf.float32),
+        "original_image": draw.numbers(shape),
+        **centers,
+    }
+
+
 KINDS: Kinds = {
     "CropAndResize": Kind(crop_and_resize, known=("crop_size",), narrow=True),
     "CropAndResizeGradImage": Kind(
@@ -77,4 +118,7 @@ KINDS: Kinds = {
     "CropAndResizeGradBoxes": Kind(
         crop_and_resize_grad_boxes, tolerance=4.0, narrow=True
     ),
+    "ResizeArea": Kind(resize_area, known=("size",), narrow=True),
+    "ResizeBicubic": Kind(resize_bicubic, known=("size",), narrow=True),
+    "ResizeBicubicGrad": Kind(resize_bicubic_grad, narrow=True),
 }

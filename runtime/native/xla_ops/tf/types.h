@@ -27,6 +27,11 @@ constexpr tensorflow::DataType kImages[] = {
     tensorflow::DT_HALF,  tensorflow::DT_FLOAT, tensorflow::DT_DOUBLE,
     tensorflow::DT_INT8,  tensorflow::DT_INT16, tensorflow::DT_INT32,
     tensorflow::DT_INT64, tensorflow::DT_UINT8, tensorflow::DT_UINT16};
+// What ops that resize images take.
+constexpr tensorflow::DataType kResized[] = {
+    tensorflow::DT_BFLOAT16, tensorflow::DT_HALF,  tensorflow::DT_FLOAT, tensorflow::DT_DOUBLE,
+    tensorflow::DT_INT8,     tensorflow::DT_INT16, tensorflow::DT_INT32, tensorflow::DT_INT64,
+    tensorflow::DT_UINT8,    tensorflow::DT_UINT16};
 constexpr tensorflow::DataType kAny[] = {
     tensorflow::DT_BFLOAT16, tensorflow::DT_HALF,     tensorflow::DT_FLOAT,
     tensorflow::DT_DOUBLE,   tensorflow::DT_INT8,     tensorflow::DT_INT16,

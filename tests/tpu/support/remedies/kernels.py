@@ -21,11 +21,6 @@ BOXES = np.array(
 SCORES = np.array([0.9, 0.8, 0.7, 0.6], np.float32)
 
 
-def _counts(ids: tf.Tensor) -> tf.Tensor:
-    found = tf.unique(ids)
-    return tf.math.unsorted_segment_sum(tf.ones_like(ids), found.idx, 4)
-
-
 def _soft(boxes: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
     return tf.image.non_max_suppression_with_scores(boxes, scores, 2)[1]
 
@@ -117,14 +112,6 @@ def _sliced(image: tf.Tensor) -> tf.Tensor:
     )
 
 
-def _shrunk(image: tf.Tensor) -> tf.Tensor:
-    return tf.image.resize(image, [4, 4], method="area")
-
-
-def _cubic(image: tf.Tensor) -> tf.Tensor:
-    return tf.image.resize(image, [5, 5], method="bicubic")
-
-
 def _antialiased(image: tf.Tensor) -> tf.Tensor:
     return tf.image.resize(image, [5, 5], antialias=True)
 
@@ -136,7 +123,6 @@ def _weights(method: str, **options: Any) -> Any:
     return made[0, :, :, 0].numpy()
 
 
-CUBIC = _weights("bicubic")
 SMOOTH = _weights("bilinear", antialias=True)
 
 
@@ -244,13 +230,6 @@ def _kept(overlaps: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
 
 
 CASES = (
-    Case(
-        "unique_with_counts",
-        "UniqueWithCounts",
-        lambda ids: tf.unique_with_counts(ids).count,
-        _counts,
-        [np.array([5, 7, 5, 1, 2, 5], np.int32)],
-    ),
     Case("non_max_suppression", "NonMaxSuppressionV5", _soft, _padded, [BOXES, SCORES]),
     Case(
         "overlaps",
@@ -306,14 +285,6 @@ CASES = (
     Case("ctc_loss", "CTCLoss", _ctc_of_sparse, _ctc_of_dense, [LOGITS]),
     Case("ctc_greedy", "CTCGreedyDecoder", _ctc_greedy, _ctc_best, [LOGITS]),
     Case("glimpse", "ExtractGlimpseV2", _glimpses, _sliced, [IMAGE]),
-    Case(
-        "resize_area",
-        "ResizeArea",
-        _shrunk,
-        lambda image: tf.nn.avg_pool2d(image, 2, 2, "VALID"),
-        [IMAGE],
-    ),
-    Case("resize_weights", "ResizeBicubic", _cubic, _weighted(CUBIC), [IMAGE]),
     Case(
         "resize_weights", "ScaleAndTranslate", _antialiased, _weighted(SMOOTH), [IMAGE]
     ),

@@ -129,7 +129,7 @@ PROGRAMS = (
         helpers.glimpses,
         [tf.TensorSpec([4, 16, 16, 3]), FLOATS],
     ),
-    Program("UniqueWithCounts", "unique_with_counts", helpers.frequencies, [INTS]),
+    Program("DenseToDenseSetOperation", "sets", helpers.shared, [INTS]),
     Program("Range", "sequence_mask", attention, [tf.TensorSpec([4, 4, 4]), INTS]),
     Program("LookupTableFindV2", "lookup", vocabulary, [INTS]),
     Program(
