@@ -38143,7 +38143,7 @@ def ResizeArea(
     The result is always float32. Images without pixels are refused. ScaleAndTranslate
     with `antialias` does as well, has a gradient and other kernels.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: int8, uint8, int16, uint16, int32, int64, float16, float32, float64 or
     bfloat16.
@@ -38188,7 +38188,7 @@ def ResizeBicubic(
     The result is always float32. Both settings together are refused, and empty images,
     too.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: int8, uint8, int16, uint16, int32, int64, float16, float32, float64 or
     bfloat16.
@@ -38224,7 +38224,7 @@ def ResizeBicubicGrad(
     its pixel of, times their weights, as the settings, which have to be the same, say.
     Of `original_image` only the shape and dtype count.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: float32 or float64.
 
@@ -56870,7 +56870,7 @@ def UniqueWithCounts(
     UniqueWithCountsV2 takes rows of matrices. Bincount counts small integers, with
     zeros for those that are missing.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `opwright.array.unique_with_counts` has an example.
 
@@ -56912,7 +56912,7 @@ def UniqueWithCountsV2(
     Values stand in the order in which each is met first. Floats are compared as
     numbers, so every nan is a value of its own. UniqueV2 does without counts.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `Taxis`: int32 or int64.
 

@@ -71,7 +71,7 @@ class UniqueWithCounts(Op, Generic[T, OutIdx]):
     UniqueWithCountsV2 takes rows of matrices. Bincount counts small integers, with
     zeros for those that are missing.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `out_idx`: int32 or int64.
 
@@ -81,9 +81,9 @@ class UniqueWithCounts(Op, Generic[T, OutIdx]):
         count: `out_idx`, `_found`. How often each value of `y` is there.
 
     Example:
-        >>> values, _, counts = unique_with_counts(["b", "a", "b", "c"])
-        >>> values.numpy(), counts.numpy().tolist()
-        (array([b'b', b'a', b'c'], dtype=object), [2, 1, 1])
+        >>> values, _, counts = unique_with_counts([7, 3, 7, 5])
+        >>> values.numpy().tolist(), counts.numpy().tolist()
+        ([7, 3, 5], [2, 1, 1])
     """
 
     OP_NAME = "UniqueWithCounts"
@@ -93,6 +93,7 @@ class UniqueWithCounts(Op, Generic[T, OutIdx]):
         "idx": "(n,)",
         "count": "(_found,)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("y", "idx", "count")
     y: Output[T]
     idx: Output[OutIdx]
@@ -138,7 +139,7 @@ class UniqueWithCounts(Op, Generic[T, OutIdx]):
         UniqueWithCountsV2 takes rows of matrices. Bincount counts small integers, with
         zeros for those that are missing.
 
-        Gradient: none registered.
+        Gradient: none registered. opwright brings kernels for XLA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -157,9 +158,9 @@ class UniqueWithCounts(Op, Generic[T, OutIdx]):
             OpError: the op refuses an argument.
 
         Example:
-            >>> values, _, counts = unique_with_counts(["b", "a", "b", "c"])
-            >>> values.numpy(), counts.numpy().tolist()
-            (array([b'b', b'a', b'c'], dtype=object), [2, 1, 1])
+            >>> values, _, counts = unique_with_counts([7, 3, 7, 5])
+            >>> values.numpy().tolist(), counts.numpy().tolist()
+            ([7, 3, 5], [2, 1, 1])
         """
         if _unknown or _surplus:
             raise UniqueWithCounts._create_refused(_surplus, _unknown)
@@ -215,7 +216,7 @@ def unique_with_counts(
     UniqueWithCountsV2 takes rows of matrices. Bincount counts small integers, with
     zeros for those that are missing.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `UniqueWithCounts.create` in the current scope.
 
@@ -234,9 +235,9 @@ def unique_with_counts(
         OpError: the op refuses an argument.
 
     Example:
-        >>> values, _, counts = unique_with_counts(["b", "a", "b", "c"])
-        >>> values.numpy(), counts.numpy().tolist()
-        (array([b'b', b'a', b'c'], dtype=object), [2, 1, 1])
+        >>> values, _, counts = unique_with_counts([7, 3, 7, 5])
+        >>> values.numpy().tolist(), counts.numpy().tolist()
+        ([7, 3, 5], [2, 1, 1])
     """
     if _unknown or _surplus:
         raise UniqueWithCounts._refused(_surplus, _unknown)

@@ -82,7 +82,7 @@ class UniqueWithCountsV2(Op, Generic[T, OutIdx]):
     Values stand in the order in which each is met first. Floats are compared as
     numbers, so every nan is a value of its own. UniqueV2 does without counts.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `Taxis`: int32 or int64.
 
@@ -112,6 +112,7 @@ class UniqueWithCountsV2(Op, Generic[T, OutIdx]):
         "idx": "(x[axis],)",
         "count": "(_found,)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("y", "idx", "count")
     y: Output[T]
     idx: Output[OutIdx]
@@ -164,7 +165,7 @@ class UniqueWithCountsV2(Op, Generic[T, OutIdx]):
         Values stand in the order in which each is met first. Floats are compared as
         numbers, so every nan is a value of its own. UniqueV2 does without counts.
 
-        Gradient: none registered.
+        Gradient: none registered. opwright brings kernels for XLA.
 
         `Taxis`: int32 or int64.
 
@@ -279,7 +280,7 @@ def unique_with_counts_v2(
     Values stand in the order in which each is met first. Floats are compared as
     numbers, so every nan is a value of its own. UniqueV2 does without counts.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `Taxis`: int32 or int64.
 

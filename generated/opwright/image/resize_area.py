@@ -68,7 +68,7 @@ class ResizeArea(TensorOp[TFloat32]):
     The result is always float32. Images without pixels are refused. ScaleAndTranslate
     with `antialias` does as well, has a gradient and other kernels.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: int8, uint8, int16, uint16, int32, int64, float16, float32, float64 or
     bfloat16.
@@ -91,6 +91,7 @@ class ResizeArea(TensorOp[TFloat32]):
         "size": "(2,)",
         "resized_images": "(b, size[0], size[1], c)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("resized_images",)
     resized_images: Output[TFloat32]
     Inputs = ResizeAreaInputs
@@ -142,7 +143,7 @@ class ResizeArea(TensorOp[TFloat32]):
         ScaleAndTranslate with `antialias` does as well, has a gradient and other
         kernels.
 
-        Gradient: none registered.
+        Gradient: none registered. opwright brings kernels for XLA.
 
         `T`: int8, uint8, int16, uint16, int32, int64, float16, float32, float64 or
         bfloat16.
@@ -247,7 +248,7 @@ def resize_area(
     The result is always float32. Images without pixels are refused. ScaleAndTranslate
     with `antialias` does as well, has a gradient and other kernels.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: int8, uint8, int16, uint16, int32, int64, float16, float32, float64 or
     bfloat16.

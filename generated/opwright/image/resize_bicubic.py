@@ -79,7 +79,7 @@ class ResizeBicubic(TensorOp[TFloat32]):
     The result is always float32. Both settings together are refused, and empty images,
     too.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: int8, uint8, int16, uint16, int32, int64, float16, float32, float64 or
     bfloat16.
@@ -104,6 +104,7 @@ class ResizeBicubic(TensorOp[TFloat32]):
         "size": "(2,)",
         "resized_images": "(b, size[0], size[1], c)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("resized_images",)
     resized_images: Output[TFloat32]
     Inputs = ResizeBicubicInputs
@@ -174,7 +175,7 @@ class ResizeBicubic(TensorOp[TFloat32]):
         The result is always float32. Both settings together are refused, and empty
         images, too.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         `T`: int8, uint8, int16, uint16, int32, int64, float16, float32, float64 or
         bfloat16.
@@ -300,7 +301,7 @@ def resize_bicubic(
     The result is always float32. Both settings together are refused, and empty images,
     too.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: int8, uint8, int16, uint16, int32, int64, float16, float32, float64 or
     bfloat16.

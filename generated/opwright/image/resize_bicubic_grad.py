@@ -62,7 +62,7 @@ class ResizeBicubicGrad(TensorOp[T]):
     its pixel of, times their weights, as the settings, which have to be the same, say.
     Of `original_image` only the shape and dtype count.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: float32 or float64.
 
@@ -87,6 +87,7 @@ class ResizeBicubicGrad(TensorOp[T]):
         "original_image": "(b, h, w, c)",
         "output": "(b, h, w, c)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("output",)
     output: Output[T]
     Inputs = ResizeBicubicGradInputs
@@ -145,7 +146,7 @@ class ResizeBicubicGrad(TensorOp[T]):
         made its pixel of, times their weights, as the settings, which have to be the
         same, say. Of `original_image` only the shape and dtype count.
 
-        Gradient: none registered.
+        Gradient: none registered. opwright brings kernels for XLA.
 
         `T`: float32 or float64.
 
@@ -241,7 +242,7 @@ def resize_bicubic_grad(
     its pixel of, times their weights, as the settings, which have to be the same, say.
     Of `original_image` only the shape and dtype count.
 
-    Gradient: none registered.
+    Gradient: none registered. opwright brings kernels for XLA.
 
     `T`: float32 or float64.
 
