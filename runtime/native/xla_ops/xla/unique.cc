@@ -13,12 +13,9 @@ struct Group {
   enum At : size_t { kGoing, kColumn, kColumns, kNumbers, kStates };
 };
 
-bool IsNarrowFloat(xla::PrimitiveType type) { return type == xla::F16 || type == xla::BF16; }
-
-// What is sorted in place of `x`. TensorFlow takes 0 and -0 as equal, but not in 16 bits.
+// What is sorted in place of `x`: equal elements have equal bits, as have 0 and -0.
 xla::XlaOp SortKeys(xla::XlaOp x) {
   if (TypeOf(x) == xla::PRED) return xla::ConvertElementType(x, xla::S32);
-  if (IsNarrowFloat(TypeOf(x))) return x;
   const xla::XlaOp zero = xla::ZerosLike(x);
   return xla::Select(xla::Eq(x, zero), zero, x);
 }
@@ -26,13 +23,8 @@ xla::XlaOp SortKeys(xla::XlaOp x) {
 // Whether each element of a vector differs from the one before.
 xla::XlaOp DiffersFromLast(xla::XlaOp x) {
   const int64_t size = SizesOf(x)[0];
-  const xla::XlaOp last = xla::SliceInDim(x, 0, size - 1, 1, 0);
-  const xla::XlaOp next = xla::SliceInDim(x, 1, size, 1, 0);
-  xla::XlaOp differs = xla::Ne(next, last);
-  if (IsNarrowFloat(TypeOf(x))) {
-    const auto bits = [](xla::XlaOp one) { return xla::BitcastConvertType(one, xla::U16); };
-    differs = xla::Or(differs, xla::Ne(bits(next), bits(last)));
-  }
+  const xla::XlaOp differs =
+      xla::Ne(xla::SliceInDim(x, 1, size, 1, 0), xla::SliceInDim(x, 0, size - 1, 1, 0));
   return xla::PadInDim(differs, xla::ConstantR0<bool>(x.builder(), false), 0, 1, 0);
 }
 
