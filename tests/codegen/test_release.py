@@ -6,6 +6,7 @@ test_release_wheel.py releases a project.
 from __future__ import annotations
 
 import ast
+import fcntl
 import os
 import shutil
 import subprocess
@@ -241,6 +242,9 @@ def test_release_help_lists_the_steps_and_examples() -> None:
 @pytest.mark.rotating
 @pytest.mark.slow  # It makes an environment.
 def test_release_without_an_index_names_pip_s_last_lines(example: Path) -> None:
+    old = example / "wheelhouse" / "my_ops-0.1.0.whl"
+    old.parent.mkdir()
+    old.touch()
     env = {**os.environ, "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
     done = command("release", "--opwright", "opwright", cwd=example, env=env)
     assert done.returncode == 1
@@ -248,9 +252,27 @@ def test_release_without_an_index_names_pip_s_last_lines(example: Path) -> None:
     assert "ERROR: No matching distribution found for " in done.stderr
     log = example / "build/release/log/tools.txt"
     assert f"all of its output is in {log}\n" in done.stderr
-    assert "nothing is written to wheelhouse" in done.stderr
+    assert "this run has written no wheel to wheelhouse" in done.stderr
+    assert "wheelhouse still has my_ops-0.1.0.whl, of an earlier run" in done.stderr
     assert KNOWN[-1] in done.stdout
-    assert not (example / "wheelhouse").exists()
+    assert [path.name for path in (example / "wheelhouse").iterdir()] == [old.name]
+
+
+def test_release_beside_another_is_refused(example: Path) -> None:
+    folder = example / "build/release"
+    folder.mkdir(parents=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = command("release", "--opwright", "opwright", cwd=example)
+    assert done.returncode == 2
+    assert f"another release runs in {folder}: wait for its end" in done.stderr
+    assert [path.name for path in folder.iterdir()] == ["lock"]
+
+
+def test_release_of_an_empty_opwright_is_refused(example: Path) -> None:
+    done = command("release", "--opwright", "", cwd=example)
+    assert done.returncode == 2
+    assert "--opwright is empty: give a path or a requirement" in done.stderr
 
 
 def test_release_target_of_the_makefile_passes_versions_on(example: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from opwright_codegen import argument_types
-from opwright_codegen.problems import one_line
+from opwright_codegen.problems import SourceError, one_line
 from opwright_codegen.release import plan, project, table
 from opwright_codegen.release.plan import Interpreter
 from opwright_codegen.release.table import Row
@@ -116,7 +116,7 @@ def run(options: argparse.Namespace) -> int:
     opwright = plan.opwright(options.opwright)
     work = (options.project / options.build / "release").absolute()
     started = time.monotonic()
-    with _display() as display:
+    with _alone(work), _display() as display:
         release = Release(
             Tasks(found, work, opwright, options.jobs), options.keep_going, display
         )
@@ -130,7 +130,9 @@ def run(options: argparse.Namespace) -> int:
             _say(reason)
     took = time.monotonic() - started
     if release.failures:
-        _say(f"nothing is written to {_OUT}; the run took {took:.0f} s")
+        _say(f"this run has written no wheel to {_OUT}; it took {took:.0f} s")
+        for old in sorted((options.project / _OUT).glob("*.whl")):
+            _say(f"{_OUT} still has {old.name}, of an earlier run")
         return 1
     (wheel,) = (work / "wheelhouse").glob("*.whl")
     target = options.project / _OUT / wheel.name
@@ -144,6 +146,27 @@ def run(options: argparse.Namespace) -> int:
             )
     print(one_line(f"{target}: {target.stat().st_size:,} bytes; {took:.0f} s"))
     return 0
+
+
+@contextmanager
+def _alone(work: Path) -> Iterator[None]:
+    """Holds a lock on the folder of a release.
+
+    Raises:
+      SourceError: another release has the lock.
+    """
+    import fcntl  # Windows has no such module, and imports this one for --help.
+
+    work.mkdir(parents=True, exist_ok=True)
+    with (work / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SourceError(
+                f"another release runs in {work}: wait for its end, or give another"
+                " --build"
+            ) from None
+        yield
 
 
 class _StoppedError(Exception):

@@ -161,6 +161,8 @@ def opwright(given: str | None) -> Opwright:
       SourceError: it is none of these.
     """
     if given is not None:
+        if not given.strip():
+            raise SourceError("--opwright is empty: give a path or a requirement")
         path = Path(given)
         if path.exists():
             return _local(path)

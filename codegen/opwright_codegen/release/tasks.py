@@ -24,6 +24,8 @@ from opwright_codegen.upgrade.steps import Place, Result, Show, Step, StepError
 
 _Words: TypeAlias = "list[str | Path]"
 _AGAIN: Final = "mend what the lines above name, and run the command again"
+#: Variables that CMake and compilers read.
+_COMPILER: Final = ("CC", "CXX", "CFLAGS", "CXXFLAGS", "LDFLAGS", "CUDACXX")
 #: What builds and checks the wheel. pip installs dependency groups since 25.1.
 _TOOLS: Final = (
     "pip>=25.1",
@@ -146,7 +148,10 @@ class Tasks:
         minor = minor_of(version)
         folder = self.environment(version, python)
         made = Place("library", self.libraries / minor, ("*.so",))
-        given = {"sources": self.project.digest(project.of_library)}
+        given = {
+            "sources": self.project.digest(project.of_library),
+            **{name: os.environ.get(name, "") for name in _COMPILER},
+        }
 
         def run(show: Show) -> Result:
             return self._build(minor, folder, show)
@@ -175,7 +180,7 @@ class Tasks:
         return [
             Step(
                 "wheel",
-                f"build the wheel with {len(minors)} libraries",
+                f"build the wheel for TensorFlow {', '.join(minors)}",
                 lambda show: self._pack(minors, show),
                 given,
                 (libraries,),
@@ -273,7 +278,7 @@ class Tasks:
                 raise NoWheelError(
                     f"pip finds no TensorFlow {version} for Python {python.version};"
                     f" all of its output is in {self.log(folder.name)}",
-                    "give --python another Python, or leave this TensorFlow out",
+                    "give a version that pip lists there, or --python another Python",
                 ) from error
             raise
         found = environment.given(_python_in(folder), version)
@@ -299,9 +304,10 @@ class Tasks:
             f"-DPython3_EXECUTABLE={_python_in(folder)}",
             f"-DCMAKE_LIBRARY_OUTPUT_DIRECTORY={made}",
         ]
-        programs.run(configure, log, show, advice=_AGAIN)
+        advice = f"{_AGAIN}; if {folder} is damaged, delete it first"
+        programs.run(configure, log, show, advice=advice)
         compile_: _Words = [cmake, "--build", build, "--parallel", str(self.jobs)]
-        programs.run(compile_, log, show, advice=_AGAIN)
+        programs.run(compile_, log, show, advice=advice)
         if not list(made.glob("*.so")):
             raise StepError(
                 f"the build has written no library to {made}",
@@ -399,7 +405,8 @@ class Tasks:
             [*command, "-o", f"pythonpath={path}"],
             log,
             show,
-            advice="mend what the tests name, and run the command again",
+            advice="mend what the tests name, or add tests if there are none; then run"
+            " the command again",
             cwd=self.project.folder,
         )
         return Result(tested(rows))
