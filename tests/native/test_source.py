@@ -58,16 +58,6 @@ ALLOWED = {
             "the only place; the caller that makes bags catches the exception"
         ),
     },
-    "sparsecore/sort.cc": {
-        "const int32_t shards = static_cast<int32_t>(merged.ids.size());": (
-            "the op has at most 2^20 shards"
-        ),
-    },
-    "sparsecore/update.cc": {
-        "offsets_[i + 1] = static_cast<int32_t>(contributions_.size());": (
-            "triples are fewer than 2^31, as pointers to them are int32"
-        ),
-    },
     "base/tf/device_context.h": {
         "TensorShape({static_cast<int64_t>(block)})": "one is never refused",
     },
