@@ -219,7 +219,8 @@ def check(drawn: Drawn, cores: int) -> None:
             for got, want in zip(state_of(drawn.case, table), expected, strict=True):
                 close(got, want, 1e-5)
             if table == "custom":
-                close(program.weights(), weights[table] - RATE * of_weights, 4e-6)
+                terms = (weights[table], -RATE * of_weights)
+                close(program.weights(), terms[0] + terms[1], 4e-6, terms)
 
 
 if __name__ == "__main__":

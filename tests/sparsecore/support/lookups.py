@@ -181,10 +181,16 @@ def lookup(
     return result
 
 
-def close(got: Any, expected: Array, error: float = 1e-6) -> None:
+def close(
+    got: Any, expected: Array, error: float = 1e-6, terms: tuple[Array, ...] = ()
+) -> None:
+    """The error is relative to the expected values, and to terms that they sum.
+
+    Terms that cancel out leave their rounding to the sum.
+    """
     got = np.asarray(got, np.float64)
     assert got.shape == expected.shape
-    scale = max(np.abs(expected).max(initial=0), 1e-30)
+    scale = max(1e-30, *(np.abs(x).max(initial=0) for x in (expected, *terms)))
     assert np.abs(got - expected).max(initial=0) <= error * scale
 
 
