@@ -20,11 +20,12 @@ from opwright_codegen.release.plan import Interpreter
 from opwright_codegen.release.table import Row
 from opwright_codegen.release.tasks import NoWheelError, Tasks
 from opwright_codegen.upgrade import programs, steps
+from opwright_codegen.upgrade.display import Display, display, say
 from opwright_codegen.upgrade.environment import minor_of
 from opwright_codegen.upgrade.steps import Done, Show, Step, StepError
 
 if TYPE_CHECKING:
-    from rich.status import Status
+    pass
 
 _OUT: Final = "wheelhouse"
 
@@ -116,23 +117,23 @@ def run(options: argparse.Namespace) -> int:
     opwright = plan.opwright(options.opwright)
     work = (options.project / options.build / "release").absolute()
     started = time.monotonic()
-    with _alone(work), _display() as display:
+    with _alone(work), display() as shown:
         release = Release(
-            Tasks(found, work, opwright, options.jobs), options.keep_going, display
+            Tasks(found, work, opwright, options.jobs), options.keep_going, shown
         )
         with suppress(_StoppedError):
             release.run(versions, pythons)
     if release.rows:
         table.show([*release.rows.values()])
     for name, error in release.failures:
-        _say(f"{name} failed")
+        say(f"{name} failed")
         for reason in error.reasons:
-            _say(reason)
+            say(reason)
     took = time.monotonic() - started
     if release.failures:
-        _say(f"this run has written no wheel to {_OUT}; it took {took:.0f} s")
+        say(f"this run has written no wheel to {_OUT}; it took {took:.0f} s")
         for old in sorted((options.project / _OUT).glob("*.whl")):
-            _say(f"{_OUT} still has {old.name}, of an earlier run")
+            say(f"{_OUT} still has {old.name}, of an earlier run")
         return 1
     (wheel,) = (work / "wheelhouse").glob("*.whl")
     target = options.project / _OUT / wheel.name
@@ -140,7 +141,7 @@ def run(options: argparse.Namespace) -> int:
     shutil.copyfile(wheel, target)
     for version in dict.fromkeys(row.tensorflow for row in release.rows.values()):
         if not version.replace(".", "").isdigit():
-            _say(
+            say(
                 f"note: the library for {version}, a pre-release, is refused by"
                 f" TensorFlow {minor_of(version)}.0; release again when that is there"
             )
@@ -179,7 +180,7 @@ class Release:
 
     tasks: Tasks
     keep_going: bool
-    display: _Display
+    display: Display
     rows: dict[tuple[str, str], Row] = field(default_factory=dict)
     failures: list[tuple[str, StepError]] = field(default_factory=list)
 
@@ -212,7 +213,7 @@ class Release:
         log = self.tasks.log("generate")
         log.unlink(missing_ok=True)
         step = Step("generate", "classes and C++ from the opdefs")
-        show = self.display.begin("", step)
+        show = self._begin("", step)
         try:
             programs.run(
                 ["make", "generate", f"PYTHON={sys.executable}"],
@@ -283,16 +284,20 @@ class Release:
         if not self.keep_going:
             raise _StoppedError
 
+    def _begin(self, name: str, step: Step) -> Show:
+        return self.display.begin(f"{_head(name, step)}: {step.title}")
+
     def _run(
         self, record: str, name: str, chain: Sequence[Step], row: Row | None
     ) -> list[Done]:
         began = time.monotonic()
 
         def begin(step: Step) -> Show:
-            return self.display.begin(name, step)
+            return self._begin(name, step)
 
         def end(one: Done) -> None:
-            self.display.end(name, one)
+            took = f"{one.seconds:.1f} s" if one.ran else "finished before"
+            say(f"{_head(name, one.step)}: {one.result.summary}; {took}")
             if row is not None:
                 row.cells[one.step.name] = _cell(one)
 
@@ -323,42 +328,5 @@ def _version(text: str) -> str:
     )
 
 
-class _Display:
-    """Says which step runs, in place on a terminal and in lines elsewhere."""
-
-    def __init__(self, status: Status | None) -> None:
-        self.status = status
-
-    def begin(self, name: str, step: Step) -> Show:
-        head = f"{_head(name, step)}: {step.title}"
-        if self.status is None:
-            _say(head)
-            return lambda line: None
-        from rich.text import Text
-
-        status = self.status
-        status.update(Text(head))
-        return lambda line: status.update(Text(f"{head}: {line[-100:]}"))
-
-    def end(self, name: str, one: Done) -> None:
-        took = f"{one.seconds:.1f} s" if one.ran else "finished before"
-        _say(f"{_head(name, one.step)}: {one.result.summary}; {took}")
-
-
 def _head(name: str, step: Step) -> str:
     return f"{name}: {step.name}" if name else step.name
-
-
-@contextmanager
-def _display() -> Iterator[_Display]:
-    if not sys.stderr.isatty():
-        yield _Display(None)
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("") as status:
-        yield _Display(status)
-
-
-def _say(text: str) -> None:
-    print(one_line(f"opwright-codegen: {text}"), file=sys.stderr)

@@ -6,8 +6,7 @@ import argparse
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,14 +14,15 @@ from typing import TYPE_CHECKING, Final
 from opwright_codegen import contents, load, registries, since, write, written
 from opwright_codegen.generate import Target, WorkerError, generate
 from opwright_codegen.model import is_later, version_number
-from opwright_codegen.problems import OpdefError, Problem, SourceError, one_line
+from opwright_codegen.problems import OpdefError, Problem, SourceError
 from opwright_codegen.upgrade import environment, programs, report, steps
+from opwright_codegen.upgrade.display import Display, display, say
 from opwright_codegen.upgrade.environment import Environment
 from opwright_codegen.upgrade.steps import Done, Place, Result, Show, Step, StepError
 from opwright_notation import closed_pipe
 
 if TYPE_CHECKING:
-    from rich.status import Status
+    pass
 
 #: How many steps there are, with the environment.
 _STEPS: Final = 9
@@ -120,13 +120,14 @@ def run(options: argparse.Namespace) -> int:
     started = time.monotonic()
     there: Environment | None = None
     failure: tuple[str, ...] = ()
-    with _display() as display:
+    with display() as shown:
+        progress = _Progress(shown)
         try:
-            there = _environment(options, display)
+            there = _environment(options, progress)
             _check_order(options.opdefs, there.minor)
             upgrade = Upgrade(options, there)
             record = upgrade.work / "record.json"
-            steps.run(upgrade.steps(), record, display.begin, display.end)
+            steps.run(upgrade.steps(), record, progress.begin, progress.end)
         except StepError as error:
             failure = error.reasons
         except OpdefError as error:
@@ -139,21 +140,21 @@ def run(options: argparse.Namespace) -> int:
         raise SourceError(*failure)
     text = report.text(
         version,
-        display.done,
+        progress.done,
         failure,
-        _left(options.opdefs, display.done),
+        _left(options.opdefs, progress.done),
         time.monotonic() - started,
     )
     path = _work(options, environment.minor_of(version)) / "report.md"
     write.write(path, text.encode())
     report.show(text)
-    _say(f"the report is in {path}")
+    say(f"the report is in {path}")
     for reason in failure:
-        _say(reason)
+        say(reason)
     return 1 if failure else 0
 
 
-def _environment(options: argparse.Namespace, display: _Display) -> Environment:
+def _environment(options: argparse.Namespace, progress: _Progress) -> Environment:
     """The environment to upgrade with.
 
     Raises:
@@ -172,7 +173,7 @@ def _environment(options: argparse.Namespace, display: _Display) -> Environment:
         ran = known is None
         if known is None:
             title = f"make {where} with TensorFlow {wanted}"
-            show = display.begin(Step("environment", title))
+            show = progress.begin(Step("environment", title))
             log = _work(options, minor) / _LOG
             found = environment.make(where, wanted, log, show)
         else:
@@ -180,7 +181,7 @@ def _environment(options: argparse.Namespace, display: _Display) -> Environment:
     summary = f"{where}: Python {found.python_version}, TensorFlow {found.tensorflow}"
     seconds = time.monotonic() - begun
     step = Step("environment", title)
-    display.end(Done(step, Result(summary), seconds, ran))
+    progress.end(Done(step, Result(summary), seconds, ran))
     return found
 
 
@@ -421,44 +422,18 @@ def _version(text: str) -> str:
     )
 
 
-class _Display:
-    """Says which step runs, in place on a terminal and in lines elsewhere.
+class _Progress:
+    """Says which step runs. `done` has the steps that are finished."""
 
-    `done` has the steps that are finished.
-    """
-
-    def __init__(self, status: Status | None) -> None:
-        self.status = status
-        self.total = _STEPS
+    def __init__(self, display: Display) -> None:
+        self.display = display
         self.done: list[Done] = []
 
     def begin(self, step: Step) -> Show:
-        head = f"[{len(self.done) + 1}/{self.total}] {step.name}: {step.title}"
-        if self.status is None:
-            _say(head)
-            return lambda line: None
-        from rich.text import Text
-
-        status = self.status
-        status.update(Text(head))
-        return lambda line: status.update(Text(f"{head}: {line[-100:]}"))
+        number = len(self.done) + 1
+        return self.display.begin(f"[{number}/{_STEPS}] {step.name}: {step.title}")
 
     def end(self, one: Done) -> None:
         self.done.append(one)
-        head = f"[{len(self.done)}/{self.total}] {one.step.name}"
-        _say(f"{head}: {one.result.summary}; {report.seconds(one)}")
-
-
-@contextmanager
-def _display() -> Iterator[_Display]:
-    if not sys.stderr.isatty():
-        yield _Display(None)
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status("") as status:
-        yield _Display(status)
-
-
-def _say(text: str) -> None:
-    print(one_line(f"opwright-codegen: {text}"), file=sys.stderr)
+        head = f"[{len(self.done)}/{_STEPS}] {one.step.name}"
+        say(f"{head}: {one.result.summary}; {report.seconds(one)}")
