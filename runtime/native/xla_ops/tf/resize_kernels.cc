@@ -36,16 +36,19 @@ class ResizeKernel : public XlaKernel {
     return absl::OkStatus();
   }
   // Reads the new size, and checks a call of an op that resizes.
-  absl::Status ReadSize(const XlaCall& call, Sizes* size) const {
+  absl::Status ReadResizings(const XlaCall& call, Resizing* rows, Resizing* columns) const {
     TF_RETURN_IF_ERROR(CheckImages(call, 0));
     const Sizes& images = call.shape(0);
     if (images[3] == 0) return call.Refuse(0, "must have at least one channel");
     TF_RETURN_IF_ERROR(call.WantShape(1, {2}));
-    TF_RETURN_IF_ERROR(call.Known(1, size));
-    for (const int64_t one : *size) {
+    Sizes size;
+    TF_RETURN_IF_ERROR(call.Known(1, &size));
+    for (const int64_t one : size) {
       if (one <= 0) return call.Refuse(1, StrCat("must be above 0, has ", one));
     }
-    return call.CheckSize(call.NameOf(1), {images[0], (*size)[0], (*size)[1], images[3]});
+    *rows = ResizingOf(images[1], size[0]);
+    *columns = ResizingOf(images[2], size[1]);
+    return call.CheckSize(call.NameOf(1), {images[0], size[0], size[1], images[3]});
   }
   bool align_corners() const { return align_corners_; }
 
@@ -59,15 +62,13 @@ class ResizeAreaOp : public ResizeKernel {
 
  protected:
   absl::Status Build(XlaCall* call) const override {
-    Sizes size;
-    TF_RETURN_IF_ERROR(ReadSize(*call, &size));
+    Resizing rows, columns;
+    TF_RETURN_IF_ERROR(ReadResizings(*call, &rows, &columns));
     const Sizes& images = call->shape(0);
-    const Resizing rows = ResizingOf(images[1], size[0]);
-    const Resizing columns = ResizingOf(images[2], size[1]);
     TF_RETURN_IF_ERROR(call->CheckSize(
-        call->NameOf(1), {images[0], images[1], size[1], MostCovered(columns), images[3]}));
+        call->NameOf(1), {images[0], images[1], columns.to, MostCovered(columns), images[3]}));
     TF_RETURN_IF_ERROR(call->CheckSize(
-        call->NameOf(1), {images[0], size[0], MostCovered(rows), size[1], images[3]}));
+        call->NameOf(1), {images[0], rows.to, MostCovered(rows), columns.to, images[3]}));
     call->Set(0, ResizeArea(call->input(0), rows, columns));
     return absl::OkStatus();
   }
@@ -103,11 +104,9 @@ class ResizeBicubicOp : public CubicKernel {
 
  protected:
   absl::Status Build(XlaCall* call) const override {
-    Sizes size;
-    TF_RETURN_IF_ERROR(ReadSize(*call, &size));
+    Resizing rows, columns;
+    TF_RETURN_IF_ERROR(ReadResizings(*call, &rows, &columns));
     const Sizes& images = call->shape(0);
-    const Resizing rows = ResizingOf(images[1], size[0]);
-    const Resizing columns = ResizingOf(images[2], size[1]);
     TF_RETURN_IF_ERROR(CheckShares(*call, 1, images, rows, columns));
     call->Set(0, ResizeCubic(call->input(0), rows, columns, centers()));
     return absl::OkStatus();
