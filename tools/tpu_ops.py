@@ -52,6 +52,7 @@ from reference.support import examples
 
 OUTPUT = ROOT / "runtime/opwright_runtime/runs_on.json"
 NO_KERNEL = "XLA has no kernel for it"
+NO_SHAPE = ", and its results have no static shape"
 #: Why an input has to be a constant, in the words of TensorFlow's compiler.
 _CONSTANT = re.compile(
     r"compile-time constant|must be a constant|static value"
@@ -175,7 +176,7 @@ def lower_all(names: Sequence[str], folder: Path) -> int:
 def lowered(op: Op) -> tuple[Any, bytes | None]:
     """The row of an op as far as XLA decides it, and the module for libtpu."""
     if not any(row.device == "XLA" for row in kernels.kernels(op.name)):
-        return NO_KERNEL, None
+        return NO_KERNEL + (NO_SHAPE if makes_no_static_shape(op) else ""), None
     if op.example is None or not examples.runs(op):
         return "no example that runs here", None
     try:
@@ -188,6 +189,28 @@ def lowered(op: Op) -> tuple[Any, bytes | None]:
     if (call := next(eager, None)) is None:
         return "its example makes a graph of its own", None
     return compiled_call(op, call)
+
+
+def makes_no_static_shape(op: Op) -> bool:
+    """Whether TensorFlow knows no shape of results of constants."""
+    foreign = {dtype.name for dtype in op_kernels.FOREIGN}
+    if (
+        op.is_stateful
+        or op.example is None
+        or any(str(arg.dtype) in foreign for arg in (*op.inputs, *op.outputs))
+        or not examples.runs(op)
+    ):
+        return False
+    try:
+        call = next(call for call in examples.run(op).calls if not of_graph(call))
+        concrete, _ = traced(op, call, _everything, [])
+    except Exception:
+        return False
+    (node,) = (one for one in concrete.graph.get_operations() if one.type == op.name)
+    tensors = [*node.inputs, *node.outputs]
+    return not any(one.dtype in op_kernels.FOREIGN for one in tensors) and not all(
+        one.shape.is_fully_defined() for one in node.outputs
+    )
 
 
 def of_graph(call: examples.Call) -> bool:

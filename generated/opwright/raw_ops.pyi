@@ -17508,7 +17508,7 @@ def ExtractImagePatches(
     Each list of four begins and ends with 1: others are refused. The gradient adds
     patches up where they overlap. ExtractVolumePatches is for one axis more.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, uint8, uint16,
     uint32, uint64, complex64, complex128 or bool.
@@ -35619,7 +35619,7 @@ def RaggedRange(
     delta), so that rounding may add one; where that is nan, or too large for an int64,
     the call is refused. Range makes one row, dense.
 
-    Gradient: declared not differentiable.
+    Gradient: declared not differentiable. opwright brings kernels for XLA.
 
     `T`: bfloat16, float32, float64, int32 or int64.
 
@@ -47122,7 +47122,7 @@ def SparseFillEmptyRows(
     A row number out of range is refused, and coordinates of a tensor without rows as
     well. RaggedFillEmptyRows does it to ragged rows.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `opwright.sparse.sparse_fill_empty_rows` has an example.
 

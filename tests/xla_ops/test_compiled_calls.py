@@ -20,6 +20,13 @@ BOXES = np.array([[0.1, 0.0, 0.8, 0.9], [0.7, 0.2, 1.1, 0.4]], np.float32)
 FILTER = np.cos(np.arange(12, dtype=np.float32)).reshape(3, 2, 2)
 
 
+def _filled(values: Any, filler: Any) -> tf.Tensor:
+    """Rows 0, 2 and 4 are empty. The sum knows each entry from the others."""
+    sparse = tf.SparseTensor([[3, 1], [1, 0], [3, 0]], values, [5, 2])
+    filled, _ = tf.sparse.fill_empty_rows(sparse, filler)
+    return filled.values * tf.cast(filled.indices[:, 0] + 1, tf.float32)
+
+
 def _dilated(images: Any, filter: Any) -> tf.Tensor:
     ones = (1, 1, 1, 1)
     return tf.nn.dilation2d(images, filter, ones, "SAME", "NHWC", (1, 1, 2, 1))
@@ -76,6 +83,8 @@ GRADIENTS: dict[str, tuple[Callable[..., Any], Any]] = {
         lambda x: tf.image.resize(x, [3, 9], method="bicubic"),
         IMAGES,
     ),
+    "values_of_fill_empty_rows": (lambda x: _filled(x, 0.5), MATRIX.values),
+    "filler_of_fill_empty_rows": (lambda x: _filled(MATRIX.values, x), 0.5),
     "sparse_cwise_mul": (
         lambda x: tf.sparse.map_values(tf.square, MATRIX.with_values(x) * ROWS[:2, :1]),
         MATRIX.values,
@@ -234,6 +243,16 @@ NOT_CHECKED: list[tuple[str, dict[str, Any], Any]] = [
         {**PICKED, "iou_threshold": 0.5, "soft_nms_sigma": -1.0},
         [1, 2, 0, 0],
     ),
+    (
+        "SparseFillEmptyRows",
+        {
+            "indices": np.array([[7, 1], [-1, 2]]),
+            "values": [1.0, 2.0],
+            "dense_shape": np.array([3, 4]),
+            "default_value": 0.0,
+        },
+        [[-1, 2], [1, 0], [7, 1]],
+    ),
     ("UnravelIndex", {"indices": [7], "dims": [2, 3]}, [[0], [1]]),
     ("NthElement", {"input": [3.0, 1.0, 2.0], "n": 9}, 3.0),
     (
@@ -359,6 +378,41 @@ REFUSED: list[tuple[str, str, dict[str, Any]]] = [
         },
     ),
     ("UniqueWithCounts", "x", {"x": [[1, 2]]}),
+    ("RaggedRange", "deltas", {"starts": 0, "limits": [3, 4], "deltas": [1, 0]}),
+    ("RaggedRange", "starts", {"starts": [0], "limits": [3, 4], "deltas": 1}),
+    ("RaggedRange", "limits", {"starts": 0, "limits": 2**31 - 1, "deltas": 1}),
+    ("RaggedRange", "limits", {"starts": 0.0, "limits": np.inf, "deltas": 1.0}),
+    (
+        "SparseFillEmptyRows",
+        "dense_shape",
+        {
+            "indices": np.array([[0, 1]]),
+            "values": [1.0],
+            "dense_shape": np.array([0, 2]),
+            "default_value": 0.0,
+        },
+    ),
+    (
+        "SparseFillEmptyRows",
+        "dense_shape",
+        {
+            "indices": np.array([[0, 1]]),
+            "values": [1.0],
+            "dense_shape": np.array([2**62, 2]),
+            "default_value": 0.0,
+        },
+    ),
+    (
+        "ExtractImagePatches",
+        "ksizes",
+        {
+            "images": np.zeros([1, 2, 2, 1], np.int64),
+            "ksizes": [1, 2**30, 2**30, 1],
+            "strides": [1, 1, 1, 1],
+            "rates": [1, 1, 1, 1],
+            "padding": "SAME",
+        },
+    ),
     ("UniqueWithCountsV2", "axis", {"x": [1, 2], "axis": [1]}),
     ("UniqueWithCountsV2", "axis", {"x": [1, 2], "axis": [0, 0]}),
     ("ResizeArea", "size", {"images": IMAGES, "size": [0, 2]}),

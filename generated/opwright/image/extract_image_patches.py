@@ -70,7 +70,7 @@ class ExtractImagePatches(TensorOp[T]):
     Each list of four begins and ends with 1: others are refused. The gradient adds
     patches up where they overlap. ExtractVolumePatches is for one axis more.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, uint8, uint16,
     uint32, uint64, complex64, complex128 or bool.
@@ -98,6 +98,7 @@ class ExtractImagePatches(TensorOp[T]):
         "images": "(b, h, w, c)",
         "patches": "(b, window(h, ksizes[1], strides[1], padding, rates[1]), window(w, ksizes[2], strides[2], padding, rates[2]), ksizes[1] * ksizes[2] * c)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("patches",)
     patches: Output[T]
     Inputs = ExtractImagePatchesInputs
@@ -132,7 +133,7 @@ class ExtractImagePatches(TensorOp[T]):
         Each list of four begins and ends with 1: others are refused. The gradient adds
         patches up where they overlap. ExtractVolumePatches is for one axis more.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, uint8,
         uint16, uint32, uint64, complex64, complex128 or bool.
@@ -244,7 +245,7 @@ def extract_image_patches(
     Each list of four begins and ends with 1: others are refused. The gradient adds
     patches up where they overlap. ExtractVolumePatches is for one axis more.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `T`: bfloat16, float16, float32, float64, int8, int16, int32, int64, uint8, uint16,
     uint32, uint64, complex64, complex128 or bool.

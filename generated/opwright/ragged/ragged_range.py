@@ -77,7 +77,7 @@ class RaggedRange(Op, Generic[Tsplits, T]):
     delta), so that rounding may add one; where that is nan, or too large for an int64,
     the call is refused. Range makes one row, dense.
 
-    Gradient: declared not differentiable.
+    Gradient: declared not differentiable. opwright brings kernels for XLA.
 
     `T`: bfloat16, float32, float64, int32 or int64.
 
@@ -104,6 +104,7 @@ class RaggedRange(Op, Generic[Tsplits, T]):
         "rt_nested_splits": "(_,)",
         "rt_dense_values": "(_,)",
     }
+    NATIVE = ("XLA",)
     __slots__ = ("rt_nested_splits", "rt_dense_values")
     rt_nested_splits: Output[Tsplits]
     rt_dense_values: Output[T]
@@ -156,7 +157,7 @@ class RaggedRange(Op, Generic[Tsplits, T]):
         delta), so that rounding may add one; where that is nan, or too large for an
         int64, the call is refused. Range makes one row, dense.
 
-        Gradient: declared not differentiable.
+        Gradient: declared not differentiable. opwright brings kernels for XLA.
 
         `T`: bfloat16, float32, float64, int32 or int64.
 
@@ -269,7 +270,7 @@ def ragged_range(
     delta), so that rounding may add one; where that is nan, or too large for an int64,
     the call is refused. Range makes one row, dense.
 
-    Gradient: declared not differentiable.
+    Gradient: declared not differentiable. opwright brings kernels for XLA.
 
     `T`: bfloat16, float32, float64, int32 or int64.
 

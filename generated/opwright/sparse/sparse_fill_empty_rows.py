@@ -78,7 +78,7 @@ class SparseFillEmptyRows(Op, Generic[T]):
     A row number out of range is refused, and coordinates of a tensor without rows as
     well. RaggedFillEmptyRows does it to ragged rows.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     Attributes:
         output_indices: int64, `_filled r`. Coordinates of all entries, sorted by row.
@@ -110,6 +110,7 @@ class SparseFillEmptyRows(Op, Generic[T]):
         "empty_row_indicator": "(dense_shape[0],)",
         "reverse_index_map": "(n,)",
     }
+    NATIVE = ("XLA",)
     __slots__ = (
         "output_indices",
         "output_values",
@@ -147,7 +148,7 @@ class SparseFillEmptyRows(Op, Generic[T]):
         A row number out of range is refused, and coordinates of a tensor without rows
         as well. RaggedFillEmptyRows does it to ragged rows.
 
-        Gradient: registered.
+        Gradient: registered. opwright brings kernels for XLA.
 
         Adds the op to `scope`, or runs it when `scope` is eager.
 
@@ -258,7 +259,7 @@ def sparse_fill_empty_rows(
     A row number out of range is refused, and coordinates of a tensor without rows as
     well. RaggedFillEmptyRows does it to ragged rows.
 
-    Gradient: registered.
+    Gradient: registered. opwright brings kernels for XLA.
 
     `SparseFillEmptyRows.create` in the current scope.
 

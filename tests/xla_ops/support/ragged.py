@@ -74,7 +74,30 @@ def to_sparse(draw: Draw) -> Values:
     }
 
 
+def ragged_range(draw: Draw) -> Values:
+    rows = draw.size()
+    shapes = [draw.choice([], [rows]) for _ in range(3)]
+    splits = draw.choice(tf.int32, tf.int64)
+
+    def values() -> Arguments:
+        deltas = draw.numbers(shapes[2])
+        deltas = tf.where(tf.equal(deltas, 0), tf.ones_like(deltas), deltas)
+        if deltas.dtype.is_floating:  # Few numbers a row.
+            deltas = tf.where(abs(deltas) < 0.1, 3 * tf.sign(deltas), deltas)
+        return {
+            "starts": draw.numbers(shapes[0]),
+            "limits": draw.numbers(shapes[1]),
+            "deltas": deltas,
+            "Tsplits": splits,
+        }
+
+    return values
+
+
 KINDS: Kinds = {
+    "RaggedRange": Kind(
+        ragged_range, known=("starts", "limits", "deltas"), tolerance=0.0, narrow=True
+    ),
     "RaggedTensorToTensor": Kind(to_tensor, known=("shape",)),
     "RaggedTensorToSparse": Kind(to_sparse, "Tsplits"),
 }

@@ -143,6 +143,17 @@ def concat(draw: Draw) -> Values:
     }
 
 
+def fill_empty_rows(draw: Draw) -> Values:
+    shape, count = _shape(draw)
+    order = draw.flag()
+    return lambda: {
+        "indices": _indices(draw, shape, count, order),
+        "values": _values(draw, count),
+        "dense_shape": np.array(shape, np.int64),
+        "default_value": _values(draw, 1)[0],
+    }
+
+
 def fill_empty_rows_grad(draw: Draw) -> Values:
     count = draw.size()
     taken = draw.size(0, count)
@@ -166,5 +177,6 @@ KINDS: Kinds = {
     "SparseDenseCwiseDiv": Kind(cwise),
     "SparseTensorDenseAdd": Kind(dense_add),
     "SparseConcat": Kind(concat),
+    "SparseFillEmptyRows": Kind(fill_empty_rows, known=("dense_shape",)),
     "SparseFillEmptyRowsGrad": Kind(fill_empty_rows_grad),
 }

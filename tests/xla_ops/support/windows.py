@@ -111,6 +111,19 @@ def max_pool_grad_with_argmax(draw: Draw) -> Values:
     return values
 
 
+def extract_image_patches(draw: Draw) -> Values:
+    rows, columns = (_sides(draw) for _ in range(2))
+    # TensorFlow's own kernel for floats ends the process where there are no channels.
+    shape = [draw.size(0, 2), rows[0], columns[0], draw.size(1, 3)]
+    rest = {
+        "ksizes": [1, rows[1], columns[1], 1],
+        "strides": [1, rows[2], columns[2], 1],
+        "rates": [1, rows[3], columns[3], 1],
+        "padding": draw.choice("SAME", "VALID"),
+    }
+    return lambda: {"images": draw.numbers(shape), **rest}
+
+
 def extract_volume_patches(draw: Draw) -> Values:
     sides = [_sides(draw) for _ in range(3)]
     shape = [draw.size(0, 2), *(side[0] for side in sides), draw.size(0, 3)]
@@ -126,6 +139,7 @@ KINDS: Kinds = {
     "Dilation2D": Kind(dilation2d, tolerance=0.0, narrow=True),
     "Dilation2DBackpropFilter": Kind(dilation2d_backprop, tolerance=30.0, narrow=True),
     "Dilation2DBackpropInput": Kind(dilation2d_backprop, tolerance=8.0, narrow=True),
+    "ExtractImagePatches": Kind(extract_image_patches, tolerance=0.0, narrow=True),
     "ExtractVolumePatches": Kind(extract_volume_patches, tolerance=0.0, narrow=True),
     "MaxPoolGradWithArgmax": Kind(
         max_pool_grad_with_argmax, tolerance=8.0, narrow=True

@@ -1,7 +1,10 @@
 // Kernels for XLA of ops on ragged tensors.
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "base/tf/register_xla.h"
@@ -13,6 +16,7 @@ namespace opwright::xla_ops {
 namespace {
 
 using tensorflow::OpKernelConstruction;
+using tensorflow::Tensor;
 
 // The inputs `shape`, `values`, `default_value`, and from here on the partitions.
 constexpr int kPartitions = 3;
@@ -161,6 +165,73 @@ class RaggedTensorToSparseOp : public XlaKernel {
   }
 };
 
+// The number of steps from `start` to `limit`, rounded in the type as TensorFlow rounds it. NaN
+// if it is not a number. A double is exact for all numbers of steps that are accepted.
+template <class T>
+double StepsOfRange(T start, T limit, T delta) {
+  if ((delta > T(0) && limit < start) || (delta < T(0) && limit > start)) return 0;
+  if constexpr (std::is_integral_v<T>) {
+    const auto span = static_cast<uint64_t>(limit) - static_cast<uint64_t>(start);
+    const auto step = static_cast<uint64_t>(delta);
+    const uint64_t far = delta > 0 ? span : uint64_t{0} - span;
+    const uint64_t by = delta > 0 ? step : uint64_t{0} - step;
+    return static_cast<double>(far / by) + (far % by != 0);
+  } else {
+    using Eigen::numext::abs;
+    using Eigen::numext::ceil;
+    return static_cast<double>(ceil(abs((limit - start) / delta)));
+  }
+}
+
+// The inputs of RaggedRange are known, so its results are constants of the program.
+template <class T>
+class RaggedRangeOp : public XlaKernel {
+ public:
+  using XlaKernel::XlaKernel;
+
+ protected:
+  absl::Status Build(XlaCall* call) const override {
+    int64_t rows = 1;
+    for (int i = 0; i < 3; ++i) {
+      if (call->rank(i) > 1) return call->Refuse(i, "must have at most one dimension");
+      if (call->rank(i) == 1) rows = call->count(i);
+    }
+    std::array<Tensor, 3> given;
+    for (int i = 0; i < 3; ++i) {
+      if (call->rank(i) == 1) TF_RETURN_IF_ERROR(call->WantShape(i, {rows}));
+      TF_ASSIGN_OR_RETURN(given[static_cast<size_t>(i)],
+                          call->context()->ConstantInputTensor(i));
+    }
+    Sizes splits = {0};
+    std::vector<T> values;
+    for (int64_t row = 0; row < rows; ++row) {
+      const auto at = [&](int i) {
+        return given[static_cast<size_t>(i)].template flat<T>()(call->rank(i) == 0 ? 0 : row);
+      };
+      if (at(2) == T(0)) return call->Refuse(2, "must not be 0");
+      const double steps = StepsOfRange(at(0), at(1), at(2));
+      if (!(steps <=
+            static_cast<double>(kMostConstants) - static_cast<double>(values.size()))) {
+        return call->Refuse(1, StrCat("more than ", kMostConstants,
+                                      " numbers, which would be constants of the program"));
+      }
+      T value = at(0);
+      for (auto left = static_cast<int64_t>(steps); left > 0; --left) {
+        values.push_back(value);
+        if (left > 1) value = static_cast<T>(value + at(2));
+      }
+      splits.push_back(static_cast<int64_t>(values.size()));
+    }
+    call->Set(0, xla::ConvertElementType(xla::ConstantR1<int64_t>(call->builder(), splits),
+                                         call->context()->output_xla_type(0)));
+    call->Set(1, xla::ConstantR1<T>(call->builder(), values));
+    return absl::OkStatus();
+  }
+
+ private:
+  static constexpr int64_t kMostConstants = int64_t{1} << 24;
+};
+
 OPWRIGHT_REGISTER_XLA("RaggedTensorToTensor",
                       .TypeConstraint("T", kAny)
                           .TypeConstraint("Tindex", kIndices)
@@ -170,8 +241,20 @@ OPWRIGHT_REGISTER_XLA("RaggedTensorToSparse",
                       .TypeConstraint("T", kAny).TypeConstraint("Tsplits", kIndices),
                       RaggedTensorToSparseOp);
 
+#define OPWRIGHT_RAGGED_RANGE(T)                                                     \
+  OPWRIGHT_REGISTER_XLA("RaggedRange",                                               \
+                        .TypeConstraint<T>("T").TypeConstraint("Tsplits", kIndices), \
+                        RaggedRangeOp<T>)
+OPWRIGHT_RAGGED_RANGE(Eigen::bfloat16);
+OPWRIGHT_RAGGED_RANGE(float);
+OPWRIGHT_RAGGED_RANGE(double);
+OPWRIGHT_RAGGED_RANGE(int32_t);
+OPWRIGHT_RAGGED_RANGE(int64_t);
+#undef OPWRIGHT_RAGGED_RANGE
+
 const bool kRaggedConstantsRegistered =
-    RegisterXlaConstants({"RaggedTensorToTensor"}, {"shape"});
+    RegisterXlaConstants({"RaggedTensorToTensor"}, {"shape"}) &&
+    RegisterXlaConstants({"RaggedRange"}, {"starts", "limits", "deltas"});
 
 }  // namespace
 }  // namespace opwright::xla_ops

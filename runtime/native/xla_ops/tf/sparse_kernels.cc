@@ -233,11 +233,58 @@ class SparseConcatOp : public XlaKernel {
   int count_ = 0;
 };
 
+class SparseFillEmptyRowsOp : public XlaKernel {
+ public:
+  using XlaKernel::XlaKernel;
+
+ protected:
+  absl::Status Build(XlaCall* call) const override {
+    TF_RETURN_IF_ERROR(CheckSparse(*call, 0));
+    TF_RETURN_IF_ERROR(call->WantRank(3, 0));
+    const int64_t count = call->shape(0)[0], rank = call->shape(0)[1];
+    if (rank == 0) return call->Refuse(2, "must have at least one element");
+    Sizes shape;
+    TF_RETURN_IF_ERROR(call->Known(2, &shape));
+    const int64_t rows = shape[0];
+    if (rows < 0 || (rows == 0 && count > 0)) {
+      return call->Refuse(2, StrCat("has ", rows, " rows, and indices have ", count));
+    }
+    TF_RETURN_IF_ERROR(call->CheckSize(call->NameOf(2), {rows}));
+    TF_RETURN_IF_ERROR(call->CheckSize(call->NameOf(2), {count + rows, rank}));
+    xla::XlaBuilder* const builder = call->builder();
+    if (count == 0) {
+      std::vector<xla::XlaOp> columns(static_cast<size_t>(rank),
+                                      Zeros(builder, xla::S64, {rows}));
+      columns[0] = Counts(builder, xla::S64, {rows}, 0);
+      call->Set(0, FromColumns(builder, columns, rows));
+      call->Set(1, xla::Broadcast(call->input(3), {rows}));
+      call->Set(2, xla::Broadcast(xla::ConstantR0<bool>(builder, true), {rows}));
+      call->Set(3, Zeros(builder, xla::S64, {0}));
+      return absl::OkStatus();
+    }
+    Filled made = FillEmptyRows(SparseAt(*call, 0), call->input(3), rows);
+    if (rows > 1) {
+      const xla::XlaOp size = xla::ConvertElementType(made.size, xla::S32);
+      made.entries.indices = xla::SetDimensionSize(made.entries.indices, size, 0);
+      made.entries.values = xla::SetDimensionSize(made.entries.values, size, 0);
+    }
+    call->Set(0, made.entries.indices);
+    call->Set(1, made.entries.values);
+    call->Set(2, made.empty);
+    call->Set(3, xla::ConvertElementType(made.places, xla::S64));
+    return absl::OkStatus();
+  }
+};
+
 class SparseFillEmptyRowsGradOp : public XlaKernel {
  public:
   using XlaKernel::XlaKernel;
 
  protected:
+  // The gradients of entries whose number values decide. XLA leaves out of the sum what is past
+  // that number.
+  bool TakesBounds() const override { return true; }
+
   absl::Status Build(XlaCall* call) const override {
     TF_RETURN_IF_ERROR(call->WantRank(0, 1));
     TF_RETURN_IF_ERROR(call->WantRank(1, 1));
@@ -285,11 +332,13 @@ OPWRIGHT_REGISTER_XLA("SparseTensorDenseAdd",
                       .TypeConstraint("T", kNumeric).TypeConstraint("Tindices", kIndices),
                       SparseTensorDenseAddOp);
 OPWRIGHT_REGISTER_XLA("SparseConcat", .TypeConstraint("T", kAny), SparseConcatOp);
+OPWRIGHT_REGISTER_XLA("SparseFillEmptyRows", .TypeConstraint("T", kAny), SparseFillEmptyRowsOp);
 OPWRIGHT_REGISTER_XLA("SparseFillEmptyRowsGrad", .TypeConstraint("T", kNumeric),
                       SparseFillEmptyRowsGradOp);
 
 const bool kSparseConstantsRegistered =
     RegisterXlaConstants({"SparseTensorDenseMatMul"}, {"a_shape"}) &&
+    RegisterXlaConstants({"SparseFillEmptyRows"}, {"dense_shape"}) &&
     RegisterXlaConstants({"SparseReduceSum", "SparseReduceMax"},
                          {"input_shape", "reduction_axes"});
 

@@ -216,38 +216,52 @@ class MaxPoolGradWithArgmaxOp : public PoolKernel {
   }
 };
 
-class ExtractVolumePatchesOp : public XlaKernel {
+// Extracts patches of images, or of volumes.
+template <size_t kSpatial>
+class ExtractPatchesOp : public XlaKernel {
  public:
-  explicit ExtractVolumePatchesOp(OpKernelConstruction* context) : XlaKernel(context) {
-    OP_REQUIRES_OK(context, ReadMoves(context, "ksizes", 5, &sizes_));
-    OP_REQUIRES_OK(context, ReadMoves(context, "strides", 5, &strides_));
-    OP_REQUIRES(context, sizes_[4] == 1 && strides_[4] == 1,
-                absl::UnimplementedError("ksizes: it and strides must be 1 for channels"));
+  explicit ExtractPatchesOp(OpKernelConstruction* context) : XlaKernel(context) {
+    OP_REQUIRES_OK(context, ReadMoves(context, "ksizes", kRank, &sizes_));
+    OP_REQUIRES_OK(context, ReadMoves(context, "strides", kRank, &strides_));
+    if constexpr (kHasRates) {
+      OP_REQUIRES_OK(context, ReadMoves(context, "rates", kRank, &rates_));
+    } else {
+      rates_.assign(kRank, 1);
+    }
+    for (const auto* moves : {&sizes_, &strides_, &rates_}) {
+      OP_REQUIRES(
+          context, (*moves)[kRank - 1] == 1,
+          absl::UnimplementedError(StrCat("ksizes: it, strides", kHasRates ? " and rates" : "",
+                                          " must be 1 for channels")));
+    }
     OP_REQUIRES_OK(context, context->GetAttr("padding", &padding_));
   }
 
  protected:
   absl::Status Build(XlaCall* call) const override {
-    TF_RETURN_IF_ERROR(call->WantRank(0, 5));
+    TF_RETURN_IF_ERROR(call->WantRank(0, kRank));
     const Sizes& shape = call->shape(0);
     std::vector<Moves> moves;
-    Sizes made = {shape[0]}, spread = {shape[0]};
-    for (size_t i = 1; i < 4; ++i) {
-      moves.push_back({shape[i], sizes_[i], strides_[i], 1, 0, 0});
+    Sizes made = {shape.front()}, spread = {shape.front()}, patch;
+    for (size_t i = 1; i <= kSpatial; ++i) {
+      moves.push_back({shape[i], sizes_[i], strides_[i], rates_[i], 0, 0});
       Moves& along = moves.back();
       TF_RETURN_IF_ERROR(MovesAlong("ksizes", &along, padding_));
-      // Where strides pass over elements, TensorFlow's kernel centers the windows, unlike
-      // those of images.
-      const int64_t missing = (along.made - 1) * along.stride + along.window - along.size;
-      if (padding_ == Padding::SAME) along.before = missing / 2;
+      if (kSpatial == 3 && padding_ == Padding::SAME) {
+        // Where strides pass over elements, TensorFlow's kernel centers the windows, unlike
+        // those of images.
+        along.before = ((along.made - 1) * along.stride + along.window - along.size) / 2;
+      }
       made.push_back(along.made);
       spread.insert(spread.end(), {along.made, sizes_[i]});
+      patch.push_back(sizes_[i]);
     }
-    spread.push_back(shape[4]);
-    TF_RETURN_IF_ERROR(call->CheckSize("ksizes", {sizes_[1], sizes_[2], sizes_[3], shape[4]}));
+    spread.push_back(shape.back());
+    patch.push_back(shape.back());
+    TF_RETURN_IF_ERROR(call->CheckSize("ksizes", patch));
     TF_RETURN_IF_ERROR(call->CheckSize("ksizes", spread));
     if (Product(spread) == 0) {
-      made.push_back(sizes_[1] * sizes_[2] * sizes_[3] * shape[4]);
+      made.push_back(Product(patch));
       call->Set(0, Zeros(call->builder(), call->type(0), made));
       return absl::OkStatus();
     }
@@ -256,7 +270,10 @@ class ExtractVolumePatchesOp : public XlaKernel {
   }
 
  private:
-  std::vector<int64_t> sizes_, strides_;
+  static constexpr size_t kRank = kSpatial + 2;
+  static constexpr bool kHasRates = kSpatial == 2;
+
+  std::vector<int64_t> sizes_, strides_, rates_;
   Padding padding_ = Padding::VALID;
 };
 
@@ -272,8 +289,10 @@ OPWRIGHT_REGISTER_XLA(
     "MaxPoolGradWithArgmax",
     .TypeConstraint("T", kReal).TypeConstraint("Targmax", tensorflow::DT_INT64),
     MaxPoolGradWithArgmaxOp);
-OPWRIGHT_REGISTER_XLA("ExtractVolumePatches", .TypeConstraint("T", kReal),
-                      ExtractVolumePatchesOp);
+// TensorFlow's own kernel has floats and int32.
+OPWRIGHT_REGISTER_XLA("ExtractImagePatches", .TypeConstraint("T", kNumeric),
+                      ExtractPatchesOp<2>);
+OPWRIGHT_REGISTER_XLA("ExtractVolumePatches", .TypeConstraint("T", kReal), ExtractPatchesOp<3>);
 
 }  // namespace
 }  // namespace opwright::xla_ops

@@ -115,6 +115,43 @@ xla::XlaOp ReduceSparse(const Sparse& sparse, Combine combine, const Sizes& kept
   return xla::Reshape(ReduceSegments(reduction, sparse.values, at, total), sizes);
 }
 
+Filled FillEmptyRows(const Sparse& sparse, xla::XlaOp filler, int64_t rows) {
+  xla::XlaBuilder* const builder = filler.builder();
+  const Sizes shape = SizesOf(sparse.indices);
+  const int64_t count = shape[0];
+  const int64_t most = count + rows - 1;
+  const xla::PrimitiveType type = IndexType(most);
+  const xla::XlaOp first = Column(sparse.indices, 0);
+  const xla::XlaOp row = xla::ConvertElementType(
+      xla::Clamp(xla::ZerosLike(first), first, xla::FullLike(first, rows - 1)), type);
+  const xla::XlaOp one = xla::One(builder, type);
+  const xla::XlaOp counts = ScatterRows(Zeros(builder, type, {rows}), row,
+                                        xla::Broadcast(one, {count}), Combine::kAdd);
+  const xla::XlaOp empty = xla::Eq(counts, xla::ZerosLike(counts));
+  const xla::XlaOp ends = RunningSum(xla::Max(counts, xla::FullLike(counts, 1)));
+  const xla::XlaOp starts = ends - xla::Max(counts, xla::FullLike(counts, 1));
+  // What empty rows before each row add to the position of its entries.
+  const xla::XlaOp added = starts - (RunningSum(counts) - counts);
+  const xla::XlaOp from = Counts(builder, type, {count}, 0);
+  const xla::XlaOp sorted =
+      xla::Sort({row, from}, xla::CreateScalarLtComputation({type, type}, builder), 0, true);
+  const xla::XlaOp places =
+      ScatterRows(from, xla::GetTupleElement(sorted, 1),
+                  from + GatherRows(added, xla::GetTupleElement(sorted, 0)), Combine::kReplace);
+  std::vector<xla::XlaOp> columns(static_cast<size_t>(shape[1]),
+                                  Zeros(builder, xla::S64, {rows}));
+  columns[0] = Counts(builder, xla::S64, {rows}, 0);
+  const xla::XlaOp indices = ScatterRows(Zeros(builder, xla::S64, {most, shape[1]}), places,
+                                         sparse.indices, Combine::kReplace);
+  return {
+      {ScatterRows(indices, Where(empty, starts, -1), FromColumns(builder, columns, rows),
+                   Combine::kReplace),
+       ScatterRows(xla::Broadcast(filler, {most}), places, sparse.values, Combine::kReplace)},
+      Element(ends, rows - 1),
+      empty,
+      places};
+}
+
 xla::XlaOp DenseAt(xla::XlaOp dense, xla::XlaOp indices, int64_t rank) {
   xla::XlaBuilder* const builder = dense.builder();
   const Sizes shape = SizesOf(dense);

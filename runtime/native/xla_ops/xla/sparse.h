@@ -36,6 +36,17 @@ xla::XlaOp SparseSoftmax(const Sparse& sparse);
 xla::XlaOp ReduceSparse(const Sparse& sparse, Combine combine, const Sizes& kept,
                         const Sizes& sizes);
 
+// Entries in the order of their rows, with one of value `filler` at the start of each of `rows`
+// rows that has none. There must be at least one entry and one row. A row that does not exist
+// is the nearest.
+struct Filled {
+  Sparse entries;     // Of the largest size that they can have.
+  xla::XlaOp size;    // How many there are. It has 32 or 64 bits.
+  xla::XlaOp empty;   // For each row, whether it had no entry.
+  xla::XlaOp places;  // For each entry, its position in `entries`, in as many bits.
+};
+Filled FillEmptyRows(const Sparse& sparse, xla::XlaOp filler, int64_t rows);
+
 // The elements of a dense tensor, broadcast to `rank` dimensions, at the indices.
 xla::XlaOp DenseAt(xla::XlaOp dense, xla::XlaOp indices, int64_t rank);
 

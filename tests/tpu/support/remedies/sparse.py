@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import tensorflow as tf
 
@@ -42,6 +44,12 @@ def _looked_up(places: tf.Tensor, weights: tf.Tensor, dense: tf.Tensor) -> tf.Te
 def _looked_up_rows(places: tf.Tensor, dense: tf.Tensor) -> tf.Tensor:
     ids = tf.SparseTensor(places, places[:, 1], [4, 8])
     return tf.nn.embedding_lookup_sparse(dense, ids, None, combiner="sum")
+
+
+def _filled(places: tf.Tensor, weights: tf.Tensor, shape: Any) -> tf.Tensor:
+    return tf.sparse.fill_empty_rows(tf.SparseTensor(places, weights, shape), 0.5)[
+        0
+    ].values
 
 
 def _mapped(x: tf.Tensor, n: tf.Tensor) -> tf.Tensor:
@@ -117,10 +125,17 @@ CASES = (
     ),
     Case(
         "ragged_range",
-        "RaggedRange",
+        "RaggedRange limits",
         lambda n: tf.reduce_sum(tf.ragged.range(n).flat_values),
         lambda n: tf.reduce_sum(tf.where(tf.range(8) < n[:, None], tf.range(8), 0)),
         [COUNTS],
+    ),
+    Case(
+        "fill_empty_rows",
+        "SparseFillEmptyRows dense_shape",
+        lambda p, w, shape: tf.reduce_sum(_filled(p, w, shape)),
+        lambda p, w, shape: tf.reduce_sum(_filled(p, w, [4, 8])),
+        [PLACES, WEIGHTS, np.array([4, 8], np.int64)],
     ),
     Case(
         "sparse_maximum",
