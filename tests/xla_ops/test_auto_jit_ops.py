@@ -32,6 +32,7 @@ def test_compiled_op_has_no_xla_kernel_for_gpus(name: str) -> None:
     """TensorFlow may cluster an op with such a kernel, which changes programs."""
     tf.function(lambda x: x + 1, jit_compile=True)(1.0)  # Then all are registered.
     rows = kernel_registry.get_registered_kernels_for_op(name).kernel
-    devices = {row.device_type for row in rows}
-    assert {"CPU", "XLA_CPU_JIT", "XLA_TPU_JIT"} <= devices
-    assert "XLA_GPU_JIT" not in devices
+    assert "CPU" in {row.device_type for row in rows}
+    # The priority of TensorFlow's own kernels is not below 0.
+    ours = {row.device_type for row in rows if row.priority < 0}
+    assert ours == {"XLA_CPU_JIT", "XLA_TPU_JIT"}
