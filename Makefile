@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 JOBS ?= 2
 # Tests at once: some wait for other processes, and leave their core to one more.
 WORKERS ?= $(shell expr $(JOBS) + 1)
+# The processor that libraries and wheels are for: this machine's, or aarch64 by a cross compiler.
+HERE := $(shell uname -m)
+MACHINE ?= $(HERE)
 # CUDA=ON builds kernels for GPUs into the native library, which takes nvcc.
 CUDA ?= OFF
 # Processes of an example, and how many are killed in a test of them.
@@ -24,12 +27,12 @@ BEGIN = $(eval BEGAN := $(shell date +%s))
 TOOK = @echo "==== make $@: passed in $$(($$(date +%s) - $(BEGAN))) s, without installations"
 
 .DEFAULT_GOAL := help
-.PHONY: help ops check types unit test test-extended test-all native test-cc test-native docs site test-site tf-names tpu-ops fuzz fuzz-diagnosis fuzz-models fuzz-ops fuzz-core fuzz-sanitized sanitize sanitize-adapter tpu test-tpu goldens lint
+.PHONY: help ops check types unit test test-extended test-all native test-cc test-aarch64 test-native docs site test-site tf-names tpu-ops fuzz fuzz-diagnosis fuzz-models fuzz-ops fuzz-core fuzz-sanitized sanitize sanitize-adapter tpu test-tpu goldens lint
 .PHONY: bench bench-bindings bench-embedding bench-kernels bench-native bench-results example custom-op two-tower wheel sdist
-.PHONY: test-hosts bench-hosts test-versions release-check clean
+.PHONY: test-hosts bench-hosts test-versions needs-aarch64 release-check clean
 
 help: ## Say what can be made.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Rebuilt when the dependencies change; half an environment never counts as one.
 $(VENV)/.ready: pyproject.toml
@@ -79,7 +82,7 @@ test-extended: $(VENV)/.tpu $(VENV)/.convert $(VENV)/.notebooks test-cc ## Run w
 	OPWRIGHT_FULL=1 $(PYTEST) -m "$(EXTENDED) or partial or rotating"
 	$(TOOK)
 
-test-all: types test-extended test-site test-versions ## Run what `test` leaves out, a browser and every TensorFlow.
+test-all: types test-extended test-site test-versions test-aarch64 ## Run what `test` leaves out, a browser, every TensorFlow and aarch64.
 
 # What only the native kernels need: a build system, and torch to compare with.
 $(VENV)/.native: $(VENV)/.ready
@@ -98,6 +101,26 @@ test-cc: BUILT += unit_tests
 test-cc: native ## Run the tests in C++.
 	$(BIN)/cmake --build build/native --parallel $(JOBS) --target unit_tests
 	$(BIN)/ctest --test-dir build/native --parallel $(JOBS) --output-on-failure --label-exclude cuda
+
+ifeq ($(HERE),aarch64)
+test-aarch64: test-cc
+else
+test-aarch64: needs-aarch64 $(VENV)/.native ## Run the tests in C++ for aarch64 in an emulator, with NEON and without.
+	$(BIN)/cmake -S . -B build/aarch64/tests -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+		--toolchain cmake/aarch64-linux-gnu.cmake -DOPWRIGHT_TENSORFLOW=OFF >/dev/null
+	$(BIN)/cmake --build build/aarch64/tests --parallel $(JOBS) --target unit_tests
+	for isa in neon portable; do \
+		OPWRIGHT_ISA=$$isa $(BIN)/ctest --test-dir build/aarch64/tests --parallel $(JOBS) \
+			--output-on-failure --label-exclude cuda || exit 1; \
+	done
+endif
+
+needs-aarch64:
+	@for tool in aarch64-linux-gnu-g++ qemu-aarch64-static; do \
+		command -v $$tool >/dev/null || { \
+			echo "there is no $$tool: install Debian's packages g++-aarch64-linux-gnu and qemu-user-static" >&2; \
+			exit 1; }; \
+	done
 
 test-native: test-cc ## Run the tests of the native kernels.
 	$(PYTEST) tests/native tests/rnn tests/embedding tests/sparsecore tests/xla_ops
@@ -281,11 +304,29 @@ $(ENVIRONMENTS)/%/.ready: pyproject.toml
 	$(@D)/bin/python -m pip install --quiet --no-deps "tf_keras<=$*.99"
 	@touch $@
 
-native-for-%: $(VENV)/.native $(ENVIRONMENTS)/%/.ready
-	$(BIN)/cmake -S . -B build/for-$* -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
-		-DPython3_EXECUTABLE=$(abspath $(ENVIRONMENTS)/$*/bin/python) \
-		-DOPWRIGHT_LIBRARY_DIR=$(abspath build/for-$*/lib) >/dev/null
-	$(BIN)/cmake --build build/for-$* --parallel $(JOBS) --target opwright
+ifeq ($(MACHINE),$(HERE))
+FOR := build/for-
+TENSORFLOW := $(ENVIRONMENTS)/%/.ready
+TENSORFLOW_IS = -DPython3_EXECUTABLE=$(abspath $(ENVIRONMENTS)/$*/bin/python)
+else
+# Of a TensorFlow for another processor only the wheel, which nothing here can import.
+FOR := build/$(MACHINE)/for-
+TENSORFLOW := needs-$(MACHINE) build/$(MACHINE)/tensorflow-%/.ready
+TENSORFLOW_IS = --toolchain cmake/$(MACHINE)-linux-gnu.cmake \
+	-DTENSORFLOW_WHEEL=$(abspath build/$(MACHINE)/tensorflow-$*)
+.PRECIOUS: build/$(MACHINE)/tensorflow-%/.ready
+build/$(MACHINE)/tensorflow-%/.ready: | $(VENV)/.ready
+	rm -rf $(@D)
+	$(BIN)/python -m pip install --quiet --no-compile --no-deps --only-binary :all: --target $(@D) \
+		--python-version 3.11 --platform manylinux_2_27_$(MACHINE) \
+		--platform manylinux_2_17_$(MACHINE) "tensorflow==$*.*"
+	@touch $@
+endif
+
+native-for-%: $(VENV)/.native $(TENSORFLOW)
+	$(BIN)/cmake -S . -B $(FOR)$* -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
+		$(TENSORFLOW_IS) -DOPWRIGHT_LIBRARY_DIR=$(abspath $(FOR)$*/lib) >/dev/null
+	$(BIN)/cmake --build $(FOR)$* --parallel $(JOBS) --target opwright
 
 # What other TensorFlows run of the tests: 100 ops, dtypes, and of RNNs and embeddings the numbers.
 SMOKE := tests/versions tests/rnn/test_numbers.py tests/embedding/test_strategy.py
@@ -302,8 +343,8 @@ NATIVE ?= ON
 ifeq ($(NATIVE),ON)
 # auditwheel finds out which systems a wheel runs on, and names it so; TensorFlow brings its
 # libraries itself.
-wheel: $(VERSIONS:%=native-for-%) $(VENV)/.release ## Build the wheel for TensorFlow 2.18 to 2.21 into dist/; VERSIONS=2.21 for one, NATIVE=OFF for none.
-	$(BIN)/python tools/native_files.py build/native-files $(VERSIONS:%=build/for-%)
+wheel: $(VERSIONS:%=native-for-%) $(VENV)/.release ## Build the wheel for TensorFlow 2.18 to 2.21 into dist/; VERSIONS=2.21 for one, NATIVE=OFF for none, MACHINE=aarch64.
+	$(BIN)/python tools/native_files.py build/native-files $(VERSIONS:%=$(FOR)%)
 	rm -rf build/wheel
 	OPWRIGHT_NATIVE=build/native-files $(BIN)/python -m build --wheel --outdir build/wheel
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist \

@@ -132,7 +132,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             )
 
 
-@pytest.fixture(params=["avx512", "avx2", "portable"])
+@pytest.fixture(params=["avx512", "avx2", "neon", "portable"])
 def isa(request: pytest.FixtureRequest) -> Iterator[str]:
     """Each instruction set that this processor has."""
     from opwright_runtime import native

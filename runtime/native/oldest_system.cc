@@ -10,13 +10,19 @@
 #include <mutex>
 #include <new>
 
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GLIBCXX__)
+#if (defined(__x86_64__) || defined(__aarch64__)) && defined(__GLIBC__) && defined(__GLIBCXX__)
+// The first version of glibc for the processor.
+#if defined(__x86_64__)
+#define OPWRIGHT_FIRST "GLIBC_2.2.5"
+#else
+#define OPWRIGHT_FIRST "GLIBC_2.17"
+#endif
 #define OPWRIGHT_HIDDEN __attribute__((visibility("hidden")))
 
 // glibc 2.29 has a new version of pow. It returns the same numbers and differs from the old
 // version only in how it sets errno.
 double OlderPow(double base, double exponent);
-__asm__(".symver _Z8OlderPowdd, pow@GLIBC_2.2.5");
+__asm__(".symver _Z8OlderPowdd, pow@" OPWRIGHT_FIRST);
 OPWRIGHT_HIDDEN double Pow(double base, double exponent) __asm__("pow");
 double Pow(double base, double exponent) { return OlderPow(base, exponent); }
 
@@ -51,7 +57,7 @@ int ClockWait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock
 
 // glibc 2.34 has moved pthread_once into libc. In older versions it is in libpthread.
 int OlderOnce(pthread_once_t* once, void (*initialize)());
-__asm__(".symver _Z9OlderOncePiPFvvE, pthread_once@GLIBC_2.2.5");
+__asm__(".symver _Z9OlderOncePiPFvvE, pthread_once@" OPWRIGHT_FIRST);
 OPWRIGHT_HIDDEN int Once(pthread_once_t* once, void (*initialize)()) __asm__("pthread_once");
 int Once(pthread_once_t* once, void (*initialize)()) { return OlderOnce(once, initialize); }
 

@@ -228,7 +228,10 @@ def forget_sparse_core_values() -> None:
 
 
 def isa() -> str:
-    """The instruction set that the kernels use: "avx512", "avx2" or "portable"."""
+    """The instruction set that the kernels use.
+
+    It is "avx512", "avx2" or "portable" on x86-64, and "neon" or "portable" on ARM.
+    """
     name: bytes = library().opwright_isa()
     return name.decode()
 

@@ -126,6 +126,40 @@ def on_gpu(folder: Path) -> list[str]:
     ]
 
 
+def configure(wheel: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs CMake with the wheel of a TensorFlow that nothing imports."""
+    template = ROOT / "codegen/opwright_codegen/templates/native/tensorflow.cmake"
+    (folder / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.22)\nproject(probe LANGUAGES CXX)\n"
+        f"include({template})\n"
+    )
+    cmake = str(Path(sys.executable).with_name("cmake"))
+    command = (cmake, "-S", folder, "-B", folder / "build", "-G", "Ninja")
+    ninja = Path(sys.executable).with_name("ninja")
+    return subprocess.run(
+        [*command, f"-DCMAKE_MAKE_PROGRAM={ninja}", f"-DTENSORFLOW_WHEEL={wheel}"],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_template_wheel_of_another_processor_is_found(tmp_path: Path) -> None:
+    wheel = tmp_path / "wheel"
+    (wheel / "tensorflow-2.99.1.dist-info").mkdir(parents=True)
+    found = configure(wheel, tmp_path)
+    assert found.returncode == 0, found.stderr
+    assert f"-- TensorFlow 2.99.1 in {wheel}/tensorflow\n" in found.stdout
+
+
+def test_template_folder_without_a_wheel_is_refused(tmp_path: Path) -> None:
+    refused = configure(tmp_path / "nothing", tmp_path)
+    assert refused.returncode == 1
+    words = f"no wheel of TensorFlow is unpacked: run pip install --target {tmp_path}"
+    assert words in " ".join(refused.stderr.split())
+
+
 def make(folder: Path, *targets: str) -> str:
     path = os.pathsep.join(str(ROOT / name) for name in ("runtime", "codegen"))
     bin_ = str(Path(sys.executable).parent)

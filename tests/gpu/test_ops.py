@@ -129,7 +129,9 @@ def test_embedding_ops_on_cpu_device_pass_their_tests() -> None:
     folder = ROOT / "tests" / "embedding"
     names = ("numbers", "order", "bad_input", "enqueue")
     tests = [folder / f"test_{name}.py" for name in names]
-    left_out = " or ".join(f"({what})" for what in ("avx2", "avx512", *NOT_ON_GPUS))
+    left_out = " or ".join(
+        f"({what})" for what in ("avx2", "avx512", "neon", *NOT_ON_GPUS)
+    )
     said = tensorflow(
         "opwright_embedding_on_cpu",
         "-m",
@@ -150,7 +152,9 @@ def test_embedding_ops_with_ids_on_device_pass_their_tests() -> None:
     names = ("numbers", "order", "enqueue")
     tests = [folder / f"test_{name}.py" for name in names]
     tests.append(ROOT / "tests" / "gpu" / "support" / "ids_on_device.py")
-    left_out = " or ".join(f"({what})" for what in ("avx2", "avx512", *NOT_ON_GPUS))
+    left_out = " or ".join(
+        f"({what})" for what in ("avx2", "avx512", "neon", *NOT_ON_GPUS)
+    )
     said = tensorflow(
         "opwright_embedding_on_cpu",
         "-m",

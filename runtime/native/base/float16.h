@@ -47,6 +47,14 @@ static inline float Load(BFloat16 value) {
   return FloatOf(static_cast<uint32_t>(value.bits) << 16);
 }
 
+#if defined(__aarch64__)
+// Every such processor has instructions for these conversions.
+static inline float Load(Half value) {
+  __fp16 half;
+  std::memcpy(&half, &value, sizeof half);
+  return half;
+}
+#else
 static inline float Load(Half value) {
   const uint32_t sign = (value.bits & 0x8000u) << 16;
   const uint32_t shifted = (value.bits & 0x7fffu) << 13;
@@ -59,6 +67,7 @@ static inline float Load(Half value) {
   }
   return FloatOf(bits | sign);
 }
+#endif
 
 static inline void Store(float value, float* to) { *to = value; }
 static inline void Store(double value, double* to) { *to = value; }
@@ -74,6 +83,12 @@ static inline void Store(float value, BFloat16* to) {
   to->bits = static_cast<uint16_t>(bits >> 16);
 }
 
+#if defined(__aarch64__)
+static inline void Store(float value, Half* to) {
+  const __fp16 half = static_cast<__fp16>(value);
+  std::memcpy(to, &half, sizeof half);
+}
+#else
 static inline void Store(float value, Half* to) {
   const uint32_t bits = BitsOf(value);
   const uint32_t sign = (bits >> 16) & 0x8000u;
@@ -87,5 +102,6 @@ static inline void Store(float value, Half* to) {
   }
   to->bits = static_cast<uint16_t>(sign | rest);
 }
+#endif
 
 }  // namespace opwright

@@ -18,19 +18,23 @@ bool IsSupported(Isa isa) {
              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
              __builtin_cpu_supports("fma");
     case Isa::kAvx2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    case Isa::kPortable: return true;
+    default: return isa == Isa::kPortable;
   }
-#endif
+#elif defined(__aarch64__)
+  return isa == Isa::kNeon || isa == Isa::kPortable;
+#else
   return isa == Isa::kPortable;
+#endif
 }
 
 // Returns the instruction set of this name, or the best one if the name is empty. Returns
 // nothing if the processor does not support it, or the name is unknown.
 std::optional<Isa> FindIsa(const char* name) {
-  for (const Isa isa : {Isa::kAvx512, Isa::kAvx2, Isa::kPortable}) {
-    if ((name[0] == '\0' || !std::strcmp(name, NameOf(isa))) && IsSupported(isa)) return isa;
+  std::optional<Isa> found;
+  for (const Isa isa : kIsas) {
+    if ((name[0] == '\0' || !std::strcmp(name, NameOf(isa))) && IsSupported(isa)) found = isa;
   }
-  return {};
+  return found;
 }
 
 Isa InitialIsa() {
@@ -47,7 +51,12 @@ std::atomic<Isa>& Current() {
 }  // namespace
 
 const char* NameOf(Isa isa) {
-  return isa == Isa::kAvx512 ? "avx512" : isa == Isa::kAvx2 ? "avx2" : "portable";
+  switch (isa) {
+    case Isa::kAvx512: return "avx512";
+    case Isa::kAvx2: return "avx2";
+    case Isa::kNeon: return "neon";
+    default: return "portable";
+  }
 }
 
 bool UseIsa(const char* name) {

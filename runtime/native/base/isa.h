@@ -3,14 +3,15 @@
 
 namespace opwright {
 
-// Instruction sets in ascending order of vector width.
-enum class Isa { kPortable, kAvx2, kAvx512 };
+// Instruction sets. Of two that a processor supports, the later one is better.
+enum class Isa { kPortable, kNeon, kAvx2, kAvx512 };
+constexpr Isa kIsas[] = {Isa::kPortable, Isa::kNeon, Isa::kAvx2, Isa::kAvx512};
 
 // Returns the instruction set that UseIsa chose, or the best one that this processor supports.
 Isa CurrentIsa();
 const char* NameOf(Isa isa);
 
-// Chooses "avx512", "avx2" or "portable", or "" for the best one. Returns false if this
+// Chooses "avx512", "avx2", "neon" or "portable", or "" for the best one. Returns false if this
 // processor does not support it. The environment variable OPWRIGHT_ISA makes the initial
 // choice. The function is for tests.
 bool UseIsa(const char* name);

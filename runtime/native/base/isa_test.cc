@@ -10,6 +10,7 @@ namespace {
 
 TEST(Isa, NamesAreDistinct) {
   EXPECT_EQ(std::string(NameOf(Isa::kPortable)), "portable");
+  EXPECT_EQ(std::string(NameOf(Isa::kNeon)), "neon");
   EXPECT_EQ(std::string(NameOf(Isa::kAvx2)), "avx2");
   EXPECT_EQ(std::string(NameOf(Isa::kAvx512)), "avx512");
 }
@@ -17,9 +18,9 @@ TEST(Isa, NamesAreDistinct) {
 TEST(Isa, ChosenIsaIsUsed) {
   const std::string before = NameOf(CurrentIsa());
   int known = 0;
-  for (const char* name : {"portable", "avx2", "avx512"}) {
-    if (!UseIsa(name)) continue;
-    EXPECT_EQ(std::string(NameOf(CurrentIsa())), name);
+  for (const Isa isa : kIsas) {
+    if (!UseIsa(NameOf(isa))) continue;
+    EXPECT_EQ(CurrentIsa(), isa);
     ++known;
   }
   EXPECT(known >= 1);
@@ -36,8 +37,8 @@ TEST(Isa, EmptyNameChoosesTheBest) {
   const std::string before = NameOf(CurrentIsa());
   EXPECT(UseIsa(""));
   const Isa best = CurrentIsa();
-  for (const char* name : {"portable", "avx2", "avx512"}) {
-    if (UseIsa(name)) EXPECT(CurrentIsa() <= best);
+  for (const Isa isa : kIsas) {
+    if (UseIsa(NameOf(isa))) EXPECT(CurrentIsa() <= best);
   }
   EXPECT(UseIsa(before.c_str()));
 }

@@ -3,7 +3,12 @@
 // registers of the instruction set, the compiler splits it.
 #pragma once
 
+#if defined(__aarch64__)
+#include <arm_neon.h>
+#endif
+
 #include <cstdint>
+#include <type_traits>
 
 #include "base/float16.h"
 
@@ -50,8 +55,8 @@ inline void Put(S* to, typename Simd<S, kLanes>::V value) {
 }
 
 // Stores a vector without going through the caches, if the processor has such streaming
-// (non-temporal) stores. `to` must be aligned to 16 bytes. Other threads see the values only
-// after EndStreaming.
+// (non-temporal) stores. ARM processors notice by themselves that a program only writes. `to`
+// must be aligned to 16 bytes. Other threads see the values only after EndStreaming.
 template <int kLanes>
 inline void Stream(float* to, typename Simd<float, kLanes>::V value) {
 #if defined(__SSE__)
@@ -78,6 +83,19 @@ inline void EndStreaming() {
 #endif
 }
 
+#if defined(__aarch64__)
+// GCC would convert the lanes one by one.
+inline Simd<float, 4>::V GetFour(const Half* from) {
+  float16x4_t halves;
+  __builtin_memcpy(&halves, from, sizeof halves);
+  return (Simd<float, 4>::V)vcvt_f32_f16(halves);
+}
+inline void PutFour(Half* to, Simd<float, 4>::V value) {
+  const float16x4_t halves = vcvt_f16_f32((float32x4_t)value);
+  __builtin_memcpy(to, &halves, sizeof halves);
+}
+#endif
+
 // Get reads the first n lanes from an array of a storage type, and sets the other lanes to
 // zero. Put writes only the first n lanes.
 template <class T, int kLanes>
@@ -86,6 +104,11 @@ inline typename Simd<Compute<T>, kLanes>::V Get(const T* from, int64_t n) {
   if constexpr (sizeof(T) == sizeof(S)) {
     if (n >= kLanes) return Get<S, kLanes>(from);
   }
+#if defined(__aarch64__)
+  if constexpr (std::is_same_v<T, Half> && kLanes == 4) {
+    if (n >= kLanes) return GetFour(from);
+  }
+#endif
   typename Simd<S, kLanes>::V value{};
   for (int i = 0; i < kLanes; ++i) {
     if (i < n) value[i] = Load(from[i]);
@@ -98,6 +121,11 @@ inline void Put(T* to, typename Simd<Compute<T>, kLanes>::V value, int64_t n) {
   if constexpr (sizeof(T) == sizeof(S)) {
     if (n >= kLanes) return Put<S, kLanes>(to, value);
   }
+#if defined(__aarch64__)
+  if constexpr (std::is_same_v<T, Half> && kLanes == 4) {
+    if (n >= kLanes) return PutFour(to, value);
+  }
+#endif
   for (int i = 0; i < kLanes; ++i) {
     if (i < n) Store(value[i], to + i);
   }

@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/pause.h"
+
 namespace opwright {
 
 // Waking a sleeping thread costs the caller 30 us, and the thread starts another 30 us later. A
@@ -94,9 +96,7 @@ class SpinningPool {
           if (Claim()) return true;
           ++spinning_;
         }
-#if defined(__x86_64__)
-        __builtin_ia32_pause();
-#endif
+        Pause();
       }
       std::this_thread::yield();
     } while (std::chrono::steady_clock::now() < end);

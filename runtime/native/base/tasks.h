@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/execution_context.h"
+#include "base/pause.h"
 
 namespace opwright {
 
@@ -102,9 +103,7 @@ class Tasks : public Background {
     // Spin before sleeping, because the other threads usually finish at about the same time.
     for (int i = 0; i < 8000; ++i) {
       if (done_.load() == count_) return;
-#if defined(__x86_64__)
-      __builtin_ia32_pause();
-#endif
+      Pause();
     }
     std::unique_lock<std::mutex> lock(mutex_);
     finished_.wait(lock, [this] { return done_.load() == count_; });

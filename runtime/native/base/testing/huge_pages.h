@@ -43,10 +43,13 @@ class SmallPages {
   void* mapped_;
 };
 
-// Whether this kernel can replace small pages by a huge one. Linux can from 6.1 on.
+// Whether this kernel can replace small pages by a huge one, and counts them. Linux can from
+// 6.1 on. An emulator may accept the call and do nothing.
 inline bool KernelReplacesSmallPages() {
   const SmallPages pages(1);
-  return ReplaceSmallPages(AlignToHugePage(pages.data()), kHugePage);
+  const int64_t before = BytesInHugePages();
+  return ReplaceSmallPages(AlignToHugePage(pages.data()), kHugePage) &&
+         BytesInHugePages() > before;
 }
 
 }  // namespace opwright

@@ -7,6 +7,8 @@ extern const RowKernels rows_portable;
 #if defined(__x86_64__)
 extern const RowKernels rows_avx2;
 extern const RowKernels rows_avx512;
+#elif defined(__aarch64__)
+extern const RowKernels rows_neon;
 #endif
 
 const RowKernels& SelectRowKernels() {
@@ -14,6 +16,8 @@ const RowKernels& SelectRowKernels() {
 #if defined(__x86_64__)
     case Isa::kAvx512: return rows_avx512;
     case Isa::kAvx2: return rows_avx2;
+#elif defined(__aarch64__)
+    case Isa::kNeon: return rows_neon;
 #endif
     default: return rows_portable;
   }

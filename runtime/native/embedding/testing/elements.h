@@ -25,12 +25,12 @@ T Value(StatusOr<T> result) {
 // Runs a test with each instruction set that this processor has.
 template <class Test>
 void ForEachIsa(const Test& test) {
-  for (const char* const isa : {"portable", "avx2", "avx512"}) {
-    if (!UseIsa(isa)) continue;
+  for (const Isa isa : kIsas) {
+    if (!UseIsa(NameOf(isa))) continue;
     try {
       test();
     } catch (testing::Failure& failure) {
-      failure.text += std::string(", with ") + isa;
+      failure.text += std::string(", with ") + NameOf(isa);
       UseIsa("");
       throw;
     }

@@ -21,6 +21,9 @@ inline W MultiplyHalves(W x) {
     return (W)_mm512_maskz_mul_epu32(0xff, (__m512i)x, (__m512i)high);
 #endif
   }
+#elif defined(__aarch64__)
+  // Three instructions. GCC would multiply the words one by one.
+  return (W)vmull_u32(vmovn_u64((uint64x2_t)x), vshrn_n_u64((uint64x2_t)x, 32));
 #else
   return (x & 0xffffffffu) * (x >> 32);
 #endif

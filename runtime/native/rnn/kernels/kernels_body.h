@@ -8,6 +8,8 @@
 // that it does not have. Intrinsics are safe, because the linker cannot merge them.
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #include <utility>

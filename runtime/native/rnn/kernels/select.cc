@@ -7,6 +7,8 @@ extern const KernelSet kernels_portable;
 #if defined(__x86_64__)
 extern const KernelSet kernels_avx2;
 extern const KernelSet kernels_avx512;
+#elif defined(__aarch64__)
+extern const KernelSet kernels_neon;
 #endif
 
 namespace {
@@ -16,6 +18,8 @@ const KernelSet& CurrentSet() {
 #if defined(__x86_64__)
     case Isa::kAvx512: return kernels_avx512;
     case Isa::kAvx2: return kernels_avx2;
+#elif defined(__aarch64__)
+    case Isa::kNeon: return kernels_neon;
 #endif
     default: return kernels_portable;
   }

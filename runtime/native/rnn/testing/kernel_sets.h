@@ -17,8 +17,6 @@
 
 namespace opwright::rnn {
 
-constexpr const char* kIsas[] = {"portable", "avx2", "avx512"};
-
 // Calls visit(name) for each instruction set of this processor. During the call it is the
 // current instruction set.
 template <class Visit>
@@ -27,8 +25,8 @@ void ForEachIsa(const Visit& visit) {
     const std::string before = NameOf(CurrentIsa());
     ~Restore() { UseIsa(before.c_str()); }
   } restore;
-  for (const char* isa : kIsas) {
-    if (UseIsa(isa)) visit(isa);
+  for (const Isa isa : kIsas) {
+    if (UseIsa(NameOf(isa))) visit(NameOf(isa));
   }
 }
 
