@@ -9,8 +9,8 @@ tools/native_files.py lays it out:
 
 from __future__ import annotations
 
+import json
 import os
-import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,11 @@ def native() -> Path | None:
     if not named:
         return None
     folder = Path(named).resolve()
-    for needed in ("_lib/*/libopwright.so", "_lib/*/libopwright.json", "_native/*"):
+    for needed in (
+        "_lib/*/libopwright.so",
+        "_lib/*/libopwright.json",
+        "_native/build.json",
+    ):
         if not any(folder.glob(needed)):
             raise FileNotFoundError(
                 f"OPWRIGHT_NATIVE names {folder}, which has no {needed}: `make wheel` "
@@ -46,9 +50,9 @@ class Native(BuildHookInterface):
             )
             return
         # The libraries know TensorFlow's ABI and nothing of Python's.
-        platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+        recipe = json.loads((folder / "_native" / "build.json").read_text())
         build_data["pure_python"] = False
-        build_data["tag"] = f"py3-none-{platform}"
+        build_data["tag"] = f"py3-none-linux_{recipe['machine']}"
         build_data["force_include"].update(
             {str(folder / part): f"opwright_runtime/{part}" for part in PARTS}
         )

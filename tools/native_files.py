@@ -4,7 +4,8 @@
 
 The folders after the first are builds of CMake, each against another TensorFlow. The
 compile commands become the recipe of `python -m opwright build-native`, so that flags
-are in CMakeLists.txt alone. They must be the same in all builds.
+are in CMakeLists.txt alone. They must be the same in all builds, which are for one
+processor.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import platform
 import re
 import shlex
 import shutil
@@ -46,7 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def lay_out(out: Path, builds: Sequence[Path]) -> None:
     """Writes the folders _lib and _native of the package opwright_runtime."""
     shutil.rmtree(out, ignore_errors=True)
-    recipes = {build: recipe(commands(build)) for build in builds}
+    recipes = {
+        build: {"machine": stamp(build)["machine"], **recipe(commands(build))}
+        for build in builds
+    }
     first, *others = builds
     for other in others:
         if recipes[other] != recipes[first]:
@@ -66,16 +69,21 @@ def lay_out(out: Path, builds: Sequence[Path]) -> None:
 
 def copy_library(build: Path, folder: Path) -> None:
     """Copies a build's library and its stamp into the folder of its minor version."""
-    stamp = json.loads((build / "libopwright.json").read_text())
-    if stamp["cuda"] is not None:
+    stamped = stamp(build)
+    if stamped["cuda"] is not None:
         raise ValueError(f"{build} is built with CUDA; a wheel has kernels for CPUs")
-    minor = ".".join(stamp["tensorflow"].split(".")[:2])
+    minor = ".".join(stamped["tensorflow"].split(".")[:2])
     (folder / minor).mkdir(parents=True)
     place = re.search(r" -o (\S+/libopwright\.so) ", commands(build)[-1])
     assert place is not None
     # Ninja names what is in the build's folder relative to it.
     shutil.copy(build / place[1], folder / minor)
     shutil.copy(build / "libopwright.json", folder / minor)
+
+
+def stamp(build: Path) -> dict[str, Any]:
+    """What a build says of its library: for which TensorFlow and processor it is."""
+    return dict(json.loads((build / "libopwright.json").read_text()))
 
 
 def commands(build: Path) -> list[str]:
@@ -111,7 +119,6 @@ def recipe(lines: Sequence[str]) -> Recipe:
     output = link.index("-o")
     flags = [*link[:output], *link[output + 2 :]]
     return {
-        "machine": platform.machine(),
         "units": units,
         "link": [neutral(flag) for flag in flags if is_kept_to_link(flag)],
     }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -24,9 +25,10 @@ ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.10", "3.11", "3.12", "3.13")
 # What a system must have at most: the tag says it, auditwheel checks it. A wheel
 # without kernels is for any system.
-SYSTEM = "manylinux_2_27_x86_64"
+SYSTEMS = ("manylinux_2_27_x86_64", "manylinux_2_26_aarch64")
 NAME = re.compile(r"opwright-(.+)-py3-none-(.+)\.whl")
 MOST_BYTES = 15_000_000
+MACHINE = platform.machine()
 VERSION = "from importlib import metadata; print(metadata.version('tensorflow'))"
 INSTALLED = """
 import numpy, opwright, tensorflow as tf, google.protobuf as p
@@ -73,6 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _bind(programs, wheel, python, tensorflow),
         )
         for wheel in wheels
+        if runs_here(wheel)
         for python in pythons
         for tensorflow in tensorflows
     ]
@@ -83,6 +86,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except FailedError as failed:
             failures += 1
             print(f"FAILED  {title}: {failed}", flush=True)
+    for wheel in wheels:
+        if not runs_here(wheel):
+            print(f"        {wheel.name}: its programs do not run on {MACHINE}")
     if not wheels:
         failures += 1
         print(f"FAILED  {options.folder} has no wheel; `make wheel` builds it")
@@ -123,7 +129,7 @@ def metadata(folder: Path) -> str:
     own = own_version()
     for wheel in folder.glob("*.whl"):
         found = NAME.fullmatch(wheel.name)
-        if not found or found.groups() not in ((own, SYSTEM), (own, "any")):
+        if not found or found[1] != own or found[2] not in (*SYSTEMS, "any"):
             raise FailedError(f"{wheel.name} does not tell version and system")
         wanted = Parser().parsestr(_metadata(wheel)).get_all("Requires-Dist") or []
         (tensorflow,) = (one for one in wanted if one.startswith("tensorflow"))
@@ -154,6 +160,11 @@ def kernels(wheel: Path) -> None:
         raise FailedError(f"{wheel.name} has no sources for build-native")
 
 
+def runs_here(wheel: Path) -> bool:
+    """Whether this machine's processor can run the kernels of a wheel."""
+    return has_no_kernels(wheel) or wheel.stem.endswith(MACHINE)
+
+
 def has_no_kernels(wheel: Path) -> bool:
     return wheel.stem.endswith("-any")
 
@@ -182,9 +193,10 @@ def systems(wheel: Path) -> str:
         return "any"
     said = run(sys.executable, "-m", "auditwheel", "show", str(wheel))
     text = " ".join(said.split())
-    if f'platform tag to "{SYSTEM}"' not in text:
+    system = wheel.stem.rpartition("-")[2]
+    if f'platform tag to "{system}"' not in text:
         raise FailedError(text)
-    return SYSTEM
+    return system
 
 
 def programs(wheel: Path, python: str, tensorflow: str) -> str:

@@ -118,8 +118,8 @@ def advice() -> str:
         )
     else:
         build = (
-            "install opwright's wheel for Linux on x86-64, or run `make native` in "
-            f"opwright's source tree with TensorFlow {here}"
+            "install opwright's wheel for Linux on x86-64 or aarch64, or run `make "
+            f"native` in opwright's source tree with TensorFlow {here}"
         )
     if there and here not in there:
         return f"this opwright has kernels for TensorFlow {', '.join(there)}; {build}"

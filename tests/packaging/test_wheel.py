@@ -117,6 +117,18 @@ def test_wheel_with_native_library_has_platform_tag(wheel: Path) -> None:
     assert wheel.name.endswith(f"-py3-none-{platform}.whl")
 
 
+def test_wheel_of_another_processor_has_its_name(tmp_path: Path) -> None:
+    laid_out = tmp_path / "native"
+    lay_out(laid_out, [ROOT / "build" / "native"])
+    recipe = laid_out / "_native" / "build.json"
+    changed = {**json.loads(recipe.read_text()), "machine": "aarch64"}
+    recipe.write_text(json.dumps(changed))
+    folder = tmp_path / "dist"
+    folder.mkdir()
+    built, _ = build("--wheel", folder, OPWRIGHT_NATIVE=str(laid_out))
+    assert built.name.endswith("-py3-none-linux_aarch64.whl")
+
+
 def test_wheel_has_own_version_and_no_upper_bound_of_tensorflow(wheel: Path) -> None:
     metadata = facts(wheel)
     assert metadata["Version"] == opwright_runtime.__version__
