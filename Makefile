@@ -82,7 +82,7 @@ test-extended: $(VENV)/.tpu $(VENV)/.convert $(VENV)/.notebooks test-cc ## Run w
 	OPWRIGHT_FULL=1 $(PYTEST) -m "$(EXTENDED) or partial or rotating"
 	$(TOOK)
 
-test-all: types test-extended test-site test-versions test-aarch64 ## Run what `test` leaves out, a browser, every TensorFlow and aarch64.
+test-all: test-aarch64 types test-extended test-site test-versions ## Run what `test` leaves out, a browser, every TensorFlow and aarch64.
 
 # What only the native kernels need: a build system, and torch to compare with.
 $(VENV)/.native: $(VENV)/.ready
