@@ -293,7 +293,7 @@ tpu-ops: $(VENV)/.tpu native ## Try where each op compiles, XLA and every TPU, a
 
 # Of each TensorFlow an environment, and the native library built against it. A new
 # TensorFlow may have no tf_keras of its version, and the one before refuses it: --no-deps.
-VERSIONS ?= 2.18 2.19 2.20 2.21
+VERSIONS ?= 2.18 2.19 2.20 2.21 2.22
 ENVIRONMENTS ?= build/environments
 .PRECIOUS: $(ENVIRONMENTS)/%/.ready
 $(ENVIRONMENTS)/%/.ready: pyproject.toml
@@ -330,7 +330,7 @@ native-for-%: $(VENV)/.native $(TENSORFLOW)
 
 # What other TensorFlows run of the tests: 100 ops, dtypes, and of RNNs and embeddings the numbers.
 SMOKE := tests/versions tests/rnn/test_numbers.py tests/embedding/test_strategy.py
-test-versions: $(VERSIONS:%=test-with-%) ## Run a smoke suite with TensorFlow 2.18 to 2.21, each in its own environment.
+test-versions: $(VERSIONS:%=test-with-%) ## Run a smoke suite with TensorFlow 2.18 to 2.22, each in its own environment.
 test-with-%: native-for-%
 	OPWRIGHT_LIBRARY=$(abspath build/for-$*/lib/$*/libopwright.so) \
 		$(ENVIRONMENTS)/$*/bin/python -m pytest -q -p no:cacheprovider $(SMOKE)
@@ -343,7 +343,7 @@ NATIVE ?= ON
 ifeq ($(NATIVE),ON)
 # auditwheel finds out which systems a wheel runs on, and names it so; TensorFlow brings its
 # libraries itself.
-wheel: $(VERSIONS:%=native-for-%) $(VENV)/.release ## Build the wheel for TensorFlow 2.18 to 2.21 into dist/; VERSIONS=2.21 for one, NATIVE=OFF for none, MACHINE=aarch64.
+wheel: $(VERSIONS:%=native-for-%) $(VENV)/.release ## Build the wheel for TensorFlow 2.18 to 2.22 into dist/; VERSIONS=2.21 for one, NATIVE=OFF for none, MACHINE=aarch64.
 	$(BIN)/python tools/native_files.py build/native-files $(VERSIONS:%=$(FOR)%)
 	rm -rf build/wheel
 	OPWRIGHT_NATIVE=build/native-files $(BIN)/python -m build --wheel --outdir build/wheel

@@ -66,7 +66,9 @@ endfunction()
 # for its instruction set, with these flags.
 function(opwright_isa_sources target stem)
   target_sources(${target} PRIVATE ${stem}portable.cc)
-  set_source_files_properties(${stem}portable.cc PROPERTIES COMPILE_OPTIONS "${ARGN}")
+  # Few processors need these, and a wheel has them for each TensorFlow.
+  set_source_files_properties(${stem}portable.cc PROPERTIES COMPILE_OPTIONS
+    "${ARGN};-Os")
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     target_sources(${target} PRIVATE ${stem}avx2.cc ${stem}avx512.cc)
     set_source_files_properties(${stem}avx2.cc PROPERTIES COMPILE_OPTIONS

@@ -52,9 +52,9 @@ class Versions:
 
 #: The versions with which the replaced methods are tested. The replacements pass on
 #: arguments, which may be others in a later version.
-TESTED = Versions((2, 18), (2, 21))
-#: The version whose TPUEmbeddingV2 has the attributes that opwright uses.
-SPARSE_CORES = Versions((2, 21), (2, 21))
+TESTED = Versions((2, 18), (2, 22))
+#: The versions whose TPUEmbeddingV2 has the attributes that opwright uses.
+SPARSE_CORES = Versions((2, 21), (2, 22))
 #: All versions from 2.18 on, for attributes that have not changed since. A patch for
 #: these checks that the attribute exists.
 STABLE = Versions((2, 18))

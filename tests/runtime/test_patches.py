@@ -97,8 +97,8 @@ def test_tested_versions_are_those_of_the_package() -> None:
     [
         ("2.17.1", False, False),
         ("2.18.0", True, True),
-        ("2.21.0-rc1", True, True),
-        ("2.22.0.dev20260101", False, True),
+        ("2.22.0-rc1", True, True),
+        ("2.23.0.dev20260101", False, True),
         ("3.0.0", False, True),
     ],
 )
