@@ -178,7 +178,7 @@ def versions() -> list[str]:
 
 def sdist(folder: Path) -> str:
     """A wheel is built from it, which has no kernels."""
-    (path,) = folder.glob("*.tar.gz") or [None]
+    (path,) = sorted(folder.glob("*.tar.gz")) or [None]
     if path is None:
         raise FailedError("there is none; `make sdist` builds it")
     with tempfile.TemporaryDirectory() as out:

@@ -25,7 +25,7 @@ from opwright_codegen.problems import OpdefError, SourceError
 from opwright_codegen.types import AttrKind, DTypeName
 from support.opdefs import every_op
 from support.places import OPDEFS
-from support.versions import installed_ops
+from support.versions import installed_ops, later
 from support.workplace import command_on_registry, place, tree
 
 
@@ -428,6 +428,11 @@ def test_import_of_an_attr_of_an_unknown_kind_leaves_the_op_out(
 def test_opdefs_say_what_the_registry_of_gradients_has() -> None:
     said = {name: op.gradient for name, op in installed_ops().items()}
     registered = registry.gradients()
+    if not later(
+        "2.22"
+    ):  # It brings gradients of them. The opdefs have one fact for all.
+        for name in ("AdjustContrastv2", "SoftsignGrad"):
+            assert (said.pop(name), registered[name]) == ("none", "registered")
     assert said == {name: registered[name] for name in said}
     assert {*said.values()} == {"registered", "not_differentiable", "none"}
 

@@ -22,7 +22,7 @@ from opwright_codegen.cli import main
 from opwright_codegen.problems import SourceError
 from support.opdefs import every_op
 from support.places import OPDEFS, ROOT
-from support.versions import is_installed
+from support.versions import dropped, is_installed
 
 PROGRAM = """\
 import tensorflow as tf
@@ -186,6 +186,8 @@ def test_raw_ops_file_agrees_with_the_installed_tensorflow(tmp_path: Path) -> No
     shutil.copytree(OPDEFS, copy)
     before = (copy / load.RAW_OPS).read_bytes()
     assert not raw_ops.renew(copy, registry.raw_ops())
+    if any(dropped(op.dropped_in) for op in every_op().values()):
+        return  # The file keeps their names, which this TensorFlow does not know.
     (copy / load.RAW_OPS).unlink()
     assert raw_ops.renew(copy, registry.raw_ops())
     assert (copy / load.RAW_OPS).read_bytes() == before

@@ -70,8 +70,8 @@ HERE = ".".join(tf.__version__.split(".")[:2])
         ),
         (
             "before",
-            {HERE: b"\x7fELF\0built for TensorFlow " + f"{HERE}.0-rc0\0".encode()},
-            f"_lib/{HERE}/ops.so, which was built for TensorFlow {HERE}.0-rc0, this is "
+            {HERE: b"\x7fELF\0built for TensorFlow " + f"{HERE}.0-rc9\0".encode()},
+            f"_lib/{HERE}/ops.so, which was built for TensorFlow {HERE}.0-rc9, this is "
             f"TensorFlow {tf.__version__}",
         ),
     ],

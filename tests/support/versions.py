@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from functools import cache
 
+import pytest
 import tensorflow as tf
 
 from opwright_codegen.model import Attr, Op, is_in, is_later
@@ -12,11 +13,19 @@ from support.opdefs import every_op
 
 #: The installed version, such as 2.21.
 MINOR = ".".join(tf.__version__.split(".")[:2])
+#: Whether the installed version is a release, and not a candidate of one.
+IS_RELEASE = tf.__version__.replace(".", "").isdecimal()
 
 
 def later(version: str | None) -> bool:
     """Whether `version` comes after the TensorFlow that runs."""
     return is_later(version, MINOR)
+
+
+def until(version: str) -> pytest.MarkDecorator:
+    """Skips a test of what TensorFlow does until `version` does something else."""
+    reason = f"TensorFlow {version} does something else"
+    return pytest.mark.skipif(not later(version), reason=reason)
 
 
 def dropped(version: str | None) -> bool:

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from opwright import check_tpu
 from opwright_runtime.tpu_check import Comparison, TpuCheckError
+from support.versions import until
 
 
 def compared(program: Any, *given: Any) -> Comparison:
@@ -37,7 +38,12 @@ def best(scores: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
 @pytest.mark.parametrize(
     ("program", "given", "op"),
     [
-        (variance, [np.full([1, 3], 7.5e10, np.float32)], "SquaredDifference"),
+        pytest.param(
+            variance,
+            [np.full([1, 3], 7.5e10, np.float32)],
+            "SquaredDifference",
+            marks=until("2.22"),
+        ),
         (best, [np.float32([[0.5, np.nan, 0.7, 0.6]]), np.int32([2])], "InTopKV2"),
     ],
 )
@@ -71,7 +77,7 @@ def counted(x: tf.Tensor) -> tf.Tensor:
     [
         (finite, [np.float32([1.0, np.nan])]),
         (gathered, [np.int32([[7, 8, 9, 11]]), np.int32([[-3, 1]])]),
-        (counted, [np.int32([0, -1, 2])]),
+        pytest.param(counted, [np.int32([0, -1, 2])], marks=until("2.22")),
     ],
 )
 def test_compare_says_that_xla_does_not_refuse_bad_input(

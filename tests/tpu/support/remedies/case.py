@@ -44,6 +44,7 @@ class Case:
         after: compiles, and gives the same numbers.
         given: arguments of both.
         host: makes the arguments of `after` from `given` on the host.
+        until: the first TensorFlow with which `before` compiles.
     """
 
     row: str
@@ -52,3 +53,4 @@ class Case:
     after: Callable[..., Any]
     given: Sequence[Any]
     host: Callable[..., Sequence[Any]] = _same
+    until: str | None = None

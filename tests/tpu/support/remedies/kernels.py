@@ -273,6 +273,7 @@ CASES = (
         lambda x: tf.linalg.det(x),
         _determinant,
         [MATRIX],
+        until="2.22",
     ),
     Case(
         "determinant",
@@ -280,6 +281,7 @@ CASES = (
         lambda x: tf.exp(tf.linalg.slogdet(x).log_abs_determinant),
         _determinant,
         [MATRIX],
+        until="2.22",
     ),
     Case("banded", "BandedTriangularSolve", _banded, _triangular, [BANDS, RIGHT]),
     Case("ctc_loss", "CTCLoss", _ctc_of_sparse, _ctc_of_dense, [LOGITS]),
@@ -299,6 +301,7 @@ CASES = (
         lambda x: tf.math.special.bessel_i0(x),
         lambda x: tf.math.special.bessel_i0e(x) * tf.exp(tf.abs(x)),
         [FLOATS],
+        until="2.22",
     ),
     Case(
         "bessel",
@@ -306,6 +309,7 @@ CASES = (
         lambda x: tf.math.special.bessel_i1(x),
         lambda x: tf.math.special.bessel_i1e(x) * tf.exp(tf.abs(x)),
         [FLOATS],
+        until="2.22",
     ),
     Case(
         "array_scatter",
