@@ -29,7 +29,8 @@ Nested: TypeAlias = Untyped
 Batches: TypeAlias = Mapping[str, Untyped]
 
 _RaggedTensor: Untyped = tf.RaggedTensor
-CustomCombiner: Untyped = tf.tpu.experimental.embedding.CustomCombiner
+# A TensorFlow without the class has no value of it.
+CustomCombiner: Untyped = getattr(tf.tpu.experimental.embedding, "CustomCombiner", ())
 # What batches hold beside stacks of tables. No table has this name.
 _KEPT = "opwright: custom combiners"
 _CLASS = "TPUEmbeddingV2"
