@@ -33,10 +33,10 @@ function(opwright_together target files)
   endif()
 endfunction()
 
-# opwright_library(NAME [OBJECT] SOURCES ... [SIGNED ...] [TOGETHER FILES] [LINKS ...]): sources
-# of a folder.
+# opwright_library(NAME [OBJECT] [SMALL] SOURCES ... [SIGNED ...] [TOGETHER FILES] [LINKS ...]):
+# sources of a folder. SMALL ones run while XLA compiles, and a wheel has them for each TensorFlow.
 function(opwright_library name)
-  cmake_parse_arguments(ARG "OBJECT" "TOGETHER" "SOURCES;SIGNED;LINKS" ${ARGN})
+  cmake_parse_arguments(ARG "OBJECT;SMALL" "TOGETHER" "SOURCES;SIGNED;LINKS" ${ARGN})
   if(ARG_OBJECT) # What registers itself is not called by name.
     add_library(${name} OBJECT ${ARG_SOURCES} ${ARG_SIGNED})
   else()
@@ -49,7 +49,9 @@ function(opwright_library name)
   endif()
   target_link_libraries(${name} PUBLIC ${ARG_LINKS})
   opwright_together(${name} "${ARG_TOGETHER}")
-  if(TARGET tensorflow_headers AND "tensorflow" IN_LIST ARG_LINKS)
+  if(ARG_SMALL)
+    target_compile_options(${name} PRIVATE -Os)
+  elseif(TARGET tensorflow_headers AND "tensorflow" IN_LIST ARG_LINKS)
     target_precompile_headers(${name} REUSE_FROM tensorflow_headers)
   endif()
 endfunction()

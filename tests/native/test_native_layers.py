@@ -63,6 +63,7 @@ MAY_LINK = {
     "opwright_testing": {"opwright_base"},
     "opwright_rnn": {"opwright_base"},
     "opwright_rnn_tf": {"opwright_rnn", "tensorflow"},
+    "opwright_rnn_xla": {"opwright_rnn", "tensorflow"},
     "opwright_embedding_loops": {"opwright_base"},
     "opwright_embedding": {"opwright_base", "opwright_embedding_loops"},
     "embedding_kernels": {"opwright_embedding"},  # A benchmark.
@@ -82,6 +83,7 @@ MAY_LINK = {
     "opwright_xla_ops_tf": {"opwright_base", "tensorflow"},
     "opwright": {
         "opwright_rnn_tf",
+        "opwright_rnn_xla",
         "opwright_embedding_tf",
         "opwright_embedding_input_tf",
         "opwright_sparsecore_tf",
