@@ -28,9 +28,9 @@ class XlaCall {
  public:
   explicit XlaCall(tensorflow::XlaOpKernelContext* context) : context_(context) {}
 
-  // Reads the shapes of all inputs. If XLA knows only a bound of a shape, and `bounded` does not
-  // allow it, the error is Unimplemented. If auto-clustering chose the node, TensorFlow then
-  // runs it without XLA.
+  // Reads the shapes of all inputs. If XLA knows only a bound of a shape, and `bounded` does
+  // not allow it, the error is Unimplemented. If auto-clustering chose the node, TensorFlow
+  // then runs it without XLA.
   absl::Status ReadShapes(bool bounded = false) {
     for (int i = 0; i < context_->num_inputs(); ++i) {
       if (context_->input_type(i) == tensorflow::DT_RESOURCE) {
@@ -147,7 +147,8 @@ class XlaKernel : public tensorflow::XlaOpKernel {
 
  protected:
   virtual absl::Status Build(XlaCall* call) const = 0;
-  // Whether an input may have a shape of which XLA knows a bound. Its sizes are then the bounds.
+  // Whether an input may have a shape of which XLA knows a bound. Its sizes are then the
+  // bounds.
   virtual bool TakesBounds() const { return false; }
 };
 
