@@ -207,7 +207,9 @@ def programs(wheel: Path, python: str, tensorflow: str) -> str:
         inside = str(home / "venv/bin/python")
         pip = (inside, "-m", "pip", "--quiet", "--disable-pip-version-check")
         try:
-            run(*pip, "install", f"tensorflow=={tensorflow}.*", home=home)
+            # A version that is no release yet has candidates.
+            version = f"tensorflow>={tensorflow}.0rc0,=={tensorflow}.*"
+            run(*pip, "install", version, home=home)
         except FailedError as failed:
             if "No matching distribution" in str(failed):
                 return f"TensorFlow {tensorflow} has no wheel for it"
