@@ -178,9 +178,10 @@ def versions() -> list[str]:
 
 def sdist(folder: Path) -> str:
     """A wheel is built from it, which has no kernels."""
-    (path,) = sorted(folder.glob("*.tar.gz")) or [None]
-    if path is None:
+    found = sorted(folder.glob("*.tar.gz"))
+    if not found:
         raise FailedError("there is none; `make sdist` builds it")
+    (path,) = found
     with tempfile.TemporaryDirectory() as out:
         command = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps")
         run(*command, "--wheel-dir", out, str(path))
