@@ -26,12 +26,14 @@ inline std::string Text(const Sizes& sizes) {
 
 class XlaCall {
  public:
+  static constexpr int kNone = -1;
+
   explicit XlaCall(tensorflow::XlaOpKernelContext* context) : context_(context) {}
 
-  // Reads the shapes of all inputs. If XLA knows only a bound of a shape, and `bounded` does
-  // not allow it, the error is Unimplemented. If auto-clustering chose the node, TensorFlow
+  // Reads the shapes of all inputs. If XLA knows only a bound of a shape, and it is not that of
+  // input `bounded`, the error is Unimplemented. If auto-clustering chose the node, TensorFlow
   // then runs it without XLA.
-  absl::Status ReadShapes(bool bounded = false) {
+  absl::Status ReadShapes(int bounded = kNone) {
     for (int i = 0; i < context_->num_inputs(); ++i) {
       if (context_->input_type(i) == tensorflow::DT_RESOURCE) {
         shapes_.emplace_back();
@@ -39,7 +41,7 @@ class XlaCall {
       }
       const auto shape = context_->InputXlaShape(i);
       if (!shape.ok()) return shape.status();
-      if (shape->is_dynamic() && !bounded) {
+      if (shape->is_dynamic() && i != bounded) {
         return absl::UnimplementedError(StrCat(NameOf(i), ": must have a static shape, has ",
                                                xla::ShapeUtil::HumanString(*shape)));
       }
@@ -134,22 +136,21 @@ class XlaCall {
   std::vector<Sizes> shapes_;
 };
 
-// A kernel whose inputs have static shapes, unless TakesBounds says otherwise.
+// A kernel whose inputs have static shapes, but for that of BoundedInput.
 class XlaKernel : public tensorflow::XlaOpKernel {
  public:
   using tensorflow::XlaOpKernel::XlaOpKernel;
 
   void Compile(tensorflow::XlaOpKernelContext* context) override {
     XlaCall call(context);
-    OP_REQUIRES_OK(context, call.ReadShapes(TakesBounds()));
+    OP_REQUIRES_OK(context, call.ReadShapes(BoundedInput()));
     OP_REQUIRES_OK(context, Build(&call));
   }
 
  protected:
   virtual absl::Status Build(XlaCall* call) const = 0;
-  // Whether an input may have a shape of which XLA knows a bound. Its sizes are then the
-  // bounds.
-  virtual bool TakesBounds() const { return false; }
+  // The input that may have a shape of which XLA knows a bound. Its sizes are then the bounds.
+  virtual int BoundedInput() const { return XlaCall::kNone; }
 };
 
 }  // namespace opwright

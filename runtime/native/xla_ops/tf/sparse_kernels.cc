@@ -253,10 +253,7 @@ class SparseFillEmptyRowsOp : public XlaKernel {
     TF_RETURN_IF_ERROR(call->CheckSize(call->NameOf(2), {count + rows, rank}));
     xla::XlaBuilder* const builder = call->builder();
     if (count == 0) {
-      std::vector<xla::XlaOp> columns(static_cast<size_t>(rank),
-                                      Zeros(builder, xla::S64, {rows}));
-      columns[0] = Counts(builder, xla::S64, {rows}, 0);
-      call->Set(0, FromColumns(builder, columns, rows));
+      call->Set(0, StartsOfRows(builder, rows, rank));
       call->Set(1, xla::Broadcast(call->input(3), {rows}));
       call->Set(2, xla::Broadcast(xla::ConstantR0<bool>(builder, true), {rows}));
       call->Set(3, Zeros(builder, xla::S64, {0}));
@@ -283,7 +280,7 @@ class SparseFillEmptyRowsGradOp : public XlaKernel {
  protected:
   // The gradients of entries whose number values decide. XLA leaves out of the sum what is past
   // that number.
-  bool TakesBounds() const override { return true; }
+  int BoundedInput() const override { return 1; }
 
   absl::Status Build(XlaCall* call) const override {
     TF_RETURN_IF_ERROR(call->WantRank(0, 1));

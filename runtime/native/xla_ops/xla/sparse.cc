@@ -115,6 +115,12 @@ xla::XlaOp ReduceSparse(const Sparse& sparse, Combine combine, const Sizes& kept
   return xla::Reshape(ReduceSegments(reduction, sparse.values, at, total), sizes);
 }
 
+xla::XlaOp StartsOfRows(xla::XlaBuilder* builder, int64_t rows, int64_t rank) {
+  std::vector<xla::XlaOp> columns(static_cast<size_t>(rank), Zeros(builder, xla::S64, {rows}));
+  columns[0] = Counts(builder, xla::S64, {rows}, 0);
+  return FromColumns(builder, columns, rows);
+}
+
 Filled FillEmptyRows(const Sparse& sparse, xla::XlaOp filler, int64_t rows) {
   xla::XlaBuilder* const builder = filler.builder();
   const Sizes shape = SizesOf(sparse.indices);
@@ -128,8 +134,9 @@ Filled FillEmptyRows(const Sparse& sparse, xla::XlaOp filler, int64_t rows) {
   const xla::XlaOp counts = ScatterRows(Zeros(builder, type, {rows}), row,
                                         xla::Broadcast(one, {count}), Combine::kAdd);
   const xla::XlaOp empty = xla::Eq(counts, xla::ZerosLike(counts));
-  const xla::XlaOp ends = RunningSum(xla::Max(counts, xla::FullLike(counts, 1)));
-  const xla::XlaOp starts = ends - xla::Max(counts, xla::FullLike(counts, 1));
+  const xla::XlaOp made = xla::Max(counts, xla::FullLike(counts, 1));
+  const xla::XlaOp ends = RunningSum(made);
+  const xla::XlaOp starts = ends - made;
   // What empty rows before each row add to the position of its entries.
   const xla::XlaOp added = starts - (RunningSum(counts) - counts);
   const xla::XlaOp from = Counts(builder, type, {count}, 0);
@@ -138,13 +145,10 @@ Filled FillEmptyRows(const Sparse& sparse, xla::XlaOp filler, int64_t rows) {
   const xla::XlaOp places =
       ScatterRows(from, xla::GetTupleElement(sorted, 1),
                   from + GatherRows(added, xla::GetTupleElement(sorted, 0)), Combine::kReplace);
-  std::vector<xla::XlaOp> columns(static_cast<size_t>(shape[1]),
-                                  Zeros(builder, xla::S64, {rows}));
-  columns[0] = Counts(builder, xla::S64, {rows}, 0);
   const xla::XlaOp indices = ScatterRows(Zeros(builder, xla::S64, {most, shape[1]}), places,
                                          sparse.indices, Combine::kReplace);
   return {
-      {ScatterRows(indices, Where(empty, starts, -1), FromColumns(builder, columns, rows),
+      {ScatterRows(indices, Where(empty, starts, -1), StartsOfRows(builder, rows, shape[1]),
                    Combine::kReplace),
        ScatterRows(xla::Broadcast(filler, {most}), places, sparse.values, Combine::kReplace)},
       Element(ends, rows - 1),

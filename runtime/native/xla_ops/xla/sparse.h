@@ -36,6 +36,9 @@ xla::XlaOp SparseSoftmax(const Sparse& sparse);
 xla::XlaOp ReduceSparse(const Sparse& sparse, Combine combine, const Sizes& kept,
                         const Sizes& sizes);
 
+// The indices [row, 0, ...] of the first element of each row: [rows, rank].
+xla::XlaOp StartsOfRows(xla::XlaBuilder* builder, int64_t rows, int64_t rank);
+
 // Entries in the order of their rows, with one of value `filler` at the start of each of `rows`
 // rows that has none. There must be at least one entry and one row. A row that does not exist
 // is the nearest.
