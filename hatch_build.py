@@ -1,7 +1,9 @@
-"""Puts the native kernels into a wheel, which `make wheel` has built.
+"""Adds the opdefs and the native kernels to a wheel.
 
-The variable OPWRIGHT_NATIVE names a folder of what goes into opwright_runtime, as
-tools/native_files.py lays it out:
+The opdefs become one archive: as 1,600 files they would take more than twice the room.
+
+`make wheel` builds the native kernels. The variable OPWRIGHT_NATIVE names a folder of
+what goes into opwright_runtime, as tools/native_files.py lays it out:
 
 - _lib: for each minor version of TensorFlow a folder with a library and its stamp;
 - _native: the sources, and how to compile them for another TensorFlow.
@@ -11,12 +13,28 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
+import zipfile
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 PARTS = ("_lib", "_native")
+# The oldest time of a ZIP archive.
+TIME = (1980, 1, 1, 0, 0, 0)
+
+
+def archive(folder: Path, target: Path) -> None:
+    """Stores the files of a folder, so that the wheel compresses them together."""
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as written:
+        for path in sorted(folder.rglob("*")):
+            name = path.relative_to(folder)
+            if path.is_file() and not any(part.startswith(".") for part in name.parts):
+                # The same bytes from each build of the same files.
+                entry = zipfile.ZipInfo(name.as_posix(), TIME)
+                written.writestr(entry, path.read_bytes())
 
 
 def native() -> Path | None:
@@ -38,10 +56,22 @@ def native() -> Path | None:
     return folder
 
 
-class Native(BuildHookInterface):
+class Additions(BuildHookInterface):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        self.made: Path | None = None
         if version == "editable":
             return
+        self.made = Path(tempfile.mkdtemp())
+        opdefs = self.made / "opdefs.zip"
+        archive(Path(self.root) / "opdefs", opdefs)
+        build_data["force_include"][str(opdefs)] = "opwright_codegen/opdefs.zip"
+        self.add_native(build_data)
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact: str) -> None:
+        if self.made is not None:
+            shutil.rmtree(self.made)
+
+    def add_native(self, build_data: dict[str, Any]) -> None:
         folder = native()
         if folder is None:
             self.app.display_warning(

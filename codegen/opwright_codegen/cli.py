@@ -610,7 +610,7 @@ def _lint(options: argparse.Namespace) -> int:
         raise OpdefError(problems)
     # opwright's own opdefs must be in the form of `form.py` and documented completely.
     # Other authors may leave out `form.LINE` and some keys.
-    own = options.opdefs.resolve() == load.own_opdefs().resolve()
+    own = options.opdefs.resolve() == load.TREE.resolve()
     arranged: dict[Path, bytes] = {}
     unformed: list[Problem] = []
     stubs: list[Problem] = []

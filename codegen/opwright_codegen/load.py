@@ -7,7 +7,11 @@ kind, and names that refer to nothing.
 
 from __future__ import annotations
 
+import atexit
+import functools
 import re
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
@@ -60,13 +64,25 @@ RAW_OPS: Final = Path("raw_ops.yaml")
 #: Files next to the groups' folders that are not opdefs.
 _BESIDE: Final = (GROUPS, RAW_OPS)
 _MAX_DEPTH: Final = 32
+#: The folder of opwright's own opdefs in its source tree.
+TREE: Final = Path(__file__).parents[2] / "opdefs"
+#: The opdefs in a wheel.
+_ARCHIVE: Final = Path(__file__).parent / "opdefs.zip"
 
 
+@functools.cache
 def own_opdefs() -> Path:
-    """The folder of opwright's own opdefs, in its wheel or in its source tree."""
-    here = Path(__file__).parent
-    shipped = here / "opdefs"
-    return shipped if shipped.is_dir() else here.parents[1] / "opdefs"
+    """The folder of opwright's own opdefs.
+
+    In a source tree it is that of the tree. A wheel has the opdefs in one archive, so
+    there it is a temporary folder, which ends with the process.
+    """
+    if not _ARCHIVE.is_file():
+        return TREE
+    folder = Path(tempfile.mkdtemp(prefix="opwright-opdefs-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    shutil.unpack_archive(_ARCHIVE, folder)
+    return folder
 
 
 def find(root: Path) -> list[Path]:

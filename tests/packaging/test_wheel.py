@@ -151,6 +151,31 @@ def test_wheel_has_the_sources_that_its_recipe_names(wheel: Path) -> None:
     assert not [name for name in names if name.endswith("_test.cc")]
 
 
+def test_generator_of_wheel_reads_opdefs_in_archive(
+    wheel: Path, tmp_path: Path
+) -> None:
+    site, temporary = tmp_path / "site", tmp_path / "temporary"
+    zipfile.ZipFile(wheel).extractall(site)
+    temporary.mkdir()
+    changes = {"PYTHONPATH": str(site), "TMPDIR": str(temporary)}
+    program = (
+        "from pathlib import Path\n"
+        "from opwright_codegen import load\n"
+        f"tree, own = Path({str(ROOT / 'opdefs')!r}), load.own_opdefs()\n"
+        "files = {p.relative_to(tree) for p in tree.rglob('*') if p.is_file()}\n"
+        "print(own.parent, own == load.own_opdefs(), len(files) > 1600)\n"
+        "print(all((own / p).read_bytes() == (tree / p).read_bytes() for p in files))"
+    )
+    read = run(sys.executable, "-c", program, cwd=tmp_path, **changes)
+    assert read.stdout.splitlines() == [f"{temporary} True True", "True"], read.stderr
+    command = (sys.executable, "-m", "opwright_codegen", "diff", "opwright", "2.21")
+    compared = run(*command, cwd=tmp_path, **changes)
+    assert compared.returncode == 1, compared.stderr
+    assert "XlaSparseDenseMatmulPositionalWeightedWithCsrInput" in compared.stdout
+    # Nothing is left of the temporary folders.
+    assert list(temporary.glob("opwright-*")) == []
+
+
 def test_wheel_is_no_larger_than_its_limit_with_all_libraries(wheel: Path) -> None:
     """A library more for each further version: they differ little in size."""
     archive = zipfile.ZipFile(wheel)
