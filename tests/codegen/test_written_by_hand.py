@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tensorflow.core.framework import op_def_pb2
 
+import opwright_codegen
 import opwright_notation
 from opwright_codegen import load, registry, written
 from support.places import OPDEFS, ROOT
@@ -107,18 +108,18 @@ def test_lint_of_the_opdefs_in_the_libraries_guide_warns_of_the_first(
 
 
 def test_lint_of_opwright_s_own_opdef_without_prose_fails(tmp_path: Path) -> None:
-    """In a wheel, where the opdefs lie in the package."""
-    package = tmp_path / "opwright_codegen"
-    ignored = shutil.ignore_patterns("__pycache__", "opdefs")
-    shutil.copytree(Path(load.__file__).parent, package, ignore=ignored)
-    notation = Path(opwright_notation.__file__).parent
-    shutil.copytree(notation, tmp_path / "opwright_notation", ignore=ignored)
-    shutil.copytree(OPDEFS / "audio", package / "opdefs/audio")
-    run = ("lint", "--opdefs", package / "opdefs")
-    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    """In a source tree, where the opdefs lie beside the package's folder."""
+    packages, opdefs = tmp_path / "codegen", tmp_path / "opdefs"
+    ignored = shutil.ignore_patterns("__pycache__")
+    for package in (opwright_codegen, opwright_notation):
+        folder = Path(package.__file__).parent
+        shutil.copytree(folder, packages / folder.name, ignore=ignored)
+    shutil.copytree(OPDEFS / "audio", opdefs / "audio")
+    run = ("lint", "--opdefs", opdefs)
+    env = {**os.environ, "PYTHONPATH": str(packages)}
     done = command(*run, cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
-    place(package / "opdefs", "math", "Bare", BARE)
+    place(opdefs, "math", "Bare", BARE)
     done = command(*run, cwd=tmp_path, env=env)
     assert done.returncode == 1
     assert (
