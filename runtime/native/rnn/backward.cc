@@ -528,25 +528,26 @@ class BackwardPass {
     const int64_t panel = task % panels_.count();
     const int64_t width = panels_.width_of(panel);
     const Weights& weights = weights_[dir];
-    const Kernels<S>& kernels = PanelKernels(compute_, panels_, panel);
     const int64_t packed = panels_.packed_width(panel);
     const int64_t in = spec_.layer_input(layer);
     const int64_t hidden = spec_.hidden();
+    const PanelProduct<S> product(compute_, panels_, panel, std::min(in, hidden));
     for (int64_t part = 0; part < plan_.parts; ++part) {
       const Slice& slice = slice_[part * spec_.dirs() + dir];
       const S* preactivation_grads = PreactivationGrads(slice, panel, 0);
       const int64_t count = slice.chunk.rows;
       if (spec_.has_input_weights(layer)) {
-        kernels.gemm_transposed_a({in, count, slice.x, preactivation_grads, width,
-                                   weights.d_input + panel * in * panels_.packed_width(0),
-                                   packed, panels_.vectors()});
+        product.kernels->gemm_transposed_a(
+            {in, count, slice.x, preactivation_grads, width,
+             weights.d_input + panel * in * panels_.packed_width(0), packed, product.vectors});
       }
-      kernels.gemm_transposed_a(
+      product.kernels->gemm_transposed_a(
           {hidden, count, slice.h,
-           preactivation_grads + panels_.recurrent_vector() * kernels.lanes, width,
+           preactivation_grads + panels_.recurrent_vector() * panels_.lanes_of(panel), width,
            weights.d_recurrent + panel * hidden * panels_.packed_width(0), packed,
-           panels_.vectors()});
-      kernels.sum_rows(count, preactivation_grads, weights.d_biases + panel * panels_.width());
+           product.vectors});
+      PanelKernels(compute_, panels_, panel)
+          .sum_rows(count, preactivation_grads, weights.d_biases + panel * panels_.width());
     }
   }
 

@@ -205,10 +205,11 @@ class ForwardPass {
         return;
       }
       if (spec_.has_input_weights(layer)) {
-        kernels.gemm({slice.chunk.rows, rows, 1, spec_.layer_input(layer), 0,
-                      weights.input + panel * packing_.input_stride(layer),
-                      panels_.packed_width(panel), preactivations, panels_.width_of(panel),
-                      nullptr, panels_.vectors()});
+        const PanelProduct<T> product(kernels_, panels_, panel, slice.chunk.rows);
+        product.kernels->gemm({slice.chunk.rows, rows, 1, spec_.layer_input(layer), 0,
+                               weights.input + panel * packing_.input_stride(layer),
+                               panels_.packed_width(panel), preactivations,
+                               panels_.width_of(panel), nullptr, product.vectors});
         return;
       }
       for (int64_t m = 0; m < slice.chunk.rows; ++m) {
@@ -252,11 +253,12 @@ class ForwardPass {
         AddDirectly(call_.params + layout_[pseudo].recurrent_weights, spec_.hidden(),
                     panels_.recurrent_vector(), panel, rows, slice.h_rows, preactivations);
       } else {
-        kernels.gemm({rows, slice.h_rows, 1, spec_.hidden(), 0,
-                      weights.recurrent + panel * packing_.recurrent_stride(),
-                      panels_.packed_width(panel),
-                      preactivations + panels_.recurrent_vector() * kernels.lanes,
-                      panels_.width_of(panel), nullptr, panels_.vectors()});
+        const PanelProduct<T> product(kernels_, panels_, panel, rows);
+        product.kernels->gemm({rows, slice.h_rows, 1, spec_.hidden(), 0,
+                               weights.recurrent + panel * packing_.recurrent_stride(),
+                               panels_.packed_width(panel),
+                               preactivations + panels_.recurrent_vector() * kernels.lanes,
+                               panels_.width_of(panel), nullptr, product.vectors});
       }
       const int64_t unit = panel * panels_.panel_units();
       CellForwardArgs<T> cell{};

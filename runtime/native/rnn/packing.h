@@ -82,6 +82,28 @@ const Kernels<T>& PanelKernels(const Kernels<T>& kernels, const Panels& panels, 
   return *fitting;
 }
 
+// How a product computes some rows of a panel of columns: with which kernels, and with how many
+// of their vectors. The last panel of an LSTM, with a quarter of the lanes, is one vector of
+// all lanes.
+template <class T>
+struct PanelProduct {
+  const Kernels<T>* kernels;
+  int vectors;
+
+  PanelProduct(const Kernels<T>& widest, const Panels& panels, int64_t panel, int64_t rows)
+      : kernels(&widest) {
+    const int64_t lanes = panels.lanes_of(panel);
+    const int64_t width = panels.packed_width(panel);
+    // An addition to a sum waits for the one before: wide vectors need other sums meanwhile.
+    constexpr int64_t kSums = 4;
+    while (kernels->lanes > lanes &&
+           (width % kernels->lanes != 0 || width / kernels->lanes * rows < kSums)) {
+      kernels = kernels->narrower;
+    }
+    vectors = static_cast<int>(width / kernels->lanes);
+  }
+};
+
 // Returns the panels of the columns of a matrix that has no gates.
 inline Panels PlainPanels(int64_t lanes, int64_t columns) {
   return {Cell::kTanh, lanes, columns, lanes};

@@ -66,6 +66,26 @@ TEST(Packing, GatesAreInTheirVectors) {
   });
 }
 
+// The vectors of a product are the columns of its panel. Many rows take the widest vectors.
+TEST(Packing, ProductsCoverTheirPanel) {
+  ForEachPanels<float>([](const Panels& panels, int64_t) {
+    const Kernels<float>& kernels = SelectKernels<float>();
+    for (int64_t panel = 0; panel < panels.count(); ++panel) {
+      const int64_t width = panels.packed_width(panel);
+      for (const int64_t rows : {1, 2, 3, 4, 100}) {
+        const PanelProduct<float> product(kernels, panels, panel, rows);
+        EXPECT_EQ(product.vectors * product.kernels->lanes, width);
+        EXPECT(product.vectors >= 1 && product.vectors <= 4);
+        EXPECT(product.kernels->lanes >= panels.lanes_of(panel));
+        if (rows == 100 && width % kernels.lanes == 0) {
+          EXPECT_EQ(product.kernels->lanes, kernels.lanes);
+        }
+        if (rows == 1) EXPECT(product.vectors >= panels.vectors());
+      }
+    }
+  });
+}
+
 TEST(Packing, PanelsCoverAllUnits) {
   ForEachPanels<double>([](const Panels& panels, int64_t) {
     int64_t units = 0;

@@ -155,8 +155,14 @@ constexpr int64_t kDepth = 64;
 
 template <class S>
 void GemmTransposedA(const GemmTransposedAArgs<S>& p) {
-  if (!SplitsPanel(p))
-    return p.vectors == 3 ? TransposedARows<S, 3>(p) : TransposedARows<S, 4>(p);
+  if (!SplitsPanel(p)) {
+    switch (p.vectors) {
+      case 1: return TransposedARows<S, 1>(p);
+      case 2: return TransposedARows<S, 2>(p);
+      case 3: return TransposedARows<S, 3>(p);
+      default: return TransposedARows<S, 4>(p);
+    }
+  }
   for (int64_t first = 0; first < p.depth; first += kDepth) {
     GemmTransposedAArgs<S> some = p;
     some.depth = p.depth - first < kDepth ? p.depth - first : kDepth;

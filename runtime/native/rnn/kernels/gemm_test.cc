@@ -177,7 +177,7 @@ TEST(Gemm, TransposedAEveryTileAtEveryWidth) {
     using T = decltype(type);
     ForEachKernels<T>([](const Kernels<T>& kernels) {
       Random random{testing::Seed()};
-      for (const int vectors : {3, 4}) {
+      for (int vectors = 1; vectors <= 4; ++vectors) {
         for (int64_t rows = 1; rows <= 17; ++rows) {
           CheckGemmTransposedA(kernels, rows, 1 + random.Below(9), vectors, rows % 3, random);
         }

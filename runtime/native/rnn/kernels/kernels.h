@@ -39,7 +39,7 @@ struct GemmTransposedAArgs {
   int64_t ldb;
   S* c;  // Row i is at c + i * ldc.
   int64_t ldc;
-  int vectors;  // The number of columns, in vectors: 3 or 4.
+  int vectors;  // The number of columns, in vectors: 1 to 4.
 };
 
 // The arguments of one step of one panel's units. The step computes the new states from the
