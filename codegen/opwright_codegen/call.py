@@ -58,9 +58,14 @@ def fast_path_condition(op: Op, required: Requirements, *, by_function: bool) ->
     that ends the process.
     """
     condition = _integers_condition(op, by_function=by_function)
-    if required.condition:
-        condition += f" and _holds({', '.join(_given(op, required, by_function))})"
-    return condition
+    if not required.condition:
+        return condition
+    condition += f" and _holds({', '.join(_given(op, required, by_function))})"
+    if not required.of_tensors:
+        return condition
+    kinds = "".join(f"type({naming.argument(arg.name)}) is " for arg in op.inputs)
+    tensors = f"{kinds}EagerTensor and {required.of_tensors}"
+    return f" and ({tensors} or {condition.removeprefix(' and ')})"
 
 
 def _given(op: Op, required: Requirements, by_function: bool) -> Iterator[str]:

@@ -61,7 +61,7 @@ DECISIVE = (
 )
 #: The modules of `opwright_notation` that decide what is generated. They read shapes
 #: and conditions.
-NOTATION = ("conditions", "evaluation", "functions", "sizes", "syntax")
+NOTATION = ("conditions", "evaluation", "functions", "rows", "sizes", "syntax")
 #: Modules of opwright without ops, each with the module of the runtime whose names it
 #: exports.
 _MODULES = {

@@ -82,11 +82,14 @@ class Requirements:
         parameters: the inputs and attrs that the function takes, in their order.
         condition: the expression; "" for an op without conditions.
         helpers: the runtime's names that it uses.
+        of_tensors: for inputs that are eager tensors, an expression that calls no
+            function of Python. If it is true, the condition holds. "" if there is none.
     """
 
     parameters: tuple[Arg | Attr, ...] = ()
     condition: str = ""
     helpers: frozenset[str] = field(default_factory=frozenset)
+    of_tensors: str = ""
 
 
 def read(op: Op) -> list[Misread]:
@@ -113,11 +116,29 @@ def in_python(op: Op) -> Requirements:
     used: list[Arg | Attr] = [*op.inputs, *op.given]
     parts = once.computed(parts)
     called = {name for part in parts for name in once.called(part)}
+    of_tensors = _of_tensors(op)
     return Requirements(
         tuple(each for each in used if each.name in writer.used),
         " and ".join(map(_text, parts)),
-        frozenset(called & HELPERS),
+        frozenset(called & HELPERS | (_OF_TENSORS if of_tensors else set())),
+        of_tensors,
     )
+
+
+#: The runtime's names that `Requirements.of_tensors` uses.
+_OF_TENSORS: Final = frozenset({"EagerTensor", "elements_in"})
+
+
+def _of_tensors(op: Op) -> str:
+    """`Requirements.of_tensors` of an op whose only condition is on their broadcast."""
+    if len(op.requires) != 1 or op.truncated:
+        return ""
+    found = conditions.bounded(conditions.parsed(op.requires[0]))
+    if found is None or found[0] != [arg.name for arg in op.inputs]:
+        return ""
+    names, bound = found
+    product = " * ".join(f"elements_in({naming.argument(name)})" for name in names)
+    return f"0 < {product} < {bound}"
 
 
 def _text(part: ast.expr) -> str:

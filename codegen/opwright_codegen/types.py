@@ -223,6 +223,7 @@ HELPERS: Final = frozenset(
 #: The names besides types that only some files of ops import from the runtime.
 BINDING_OF_SOME: Final = HELPERS | frozenset(
     {"EagerTensor", "Op", "OpOptions", "TensorOp", "all_tensors", "default"}
+    | {"elements_in"}
     | {"fit_pair", "fit_together", "fits"}
 )
 

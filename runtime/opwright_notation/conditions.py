@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from opwright_notation.evaluation import Evaluation
 from opwright_notation.functions import FUNCTIONS, OPERATORS, Kind
+from opwright_notation.rows import broadcast
 from opwright_notation.sizes import MisfitError, Sizes, count
 from opwright_notation.syntax import ShapeError, is_call
 
@@ -145,31 +146,6 @@ SHARED: Final = (
     "remove",
     "broadcast",
 )
-
-
-def broadcast(*rows: tuple[object, ...]) -> tuple[object, ...]:
-    """The shape of tensors of these shapes together.
-
-    Shapes that do not fit give that of a scalar: the op refuses them, and says why.
-    """
-    found, *others = rows
-    for row in others:
-        if row == found:
-            continue
-        longer, shorter = (found, row) if len(found) >= len(row) else (row, found)
-        start = len(longer) - len(shorter)
-        together = [*longer[:start]]
-        for a, b in zip(longer[start:], shorter, strict=True):
-            if a == b or b == 1:
-                together.append(a)
-            elif a == 1 or a is None:
-                together.append(b)
-            elif b is None:
-                together.append(a)
-            else:
-                return ()
-        found = tuple(together)
-    return found
 
 
 def read(text: str) -> ast.expr:

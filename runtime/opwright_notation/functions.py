@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
+from opwright_notation.rows import axes_of, axis_of, extent, reduce, remove
 from opwright_notation.sizes import MisfitError, Size, Sizes, count, is_known
 
 
@@ -140,12 +141,6 @@ def _window(
     return -(-(size - span + 1) // stride)
 
 
-def extent(row: tuple[int, ...]) -> int:
-    """The product of the sizes that are not 0, which TensorFlow also has to hold."""
-    # It is faster for the usual row, which has no 0.
-    return math.prod(row) or math.prod([size for size in row if size])
-
-
 # The functions that return a row of sizes.
 
 
@@ -166,55 +161,22 @@ def _dims(rank: int) -> Sizes:
     return (None,) * rank
 
 
-def _axis(at: int, rank: int) -> int:
-    """An axis as a number from 0 on; a negative one counts from the end."""
-    if not -rank <= at < rank:
-        raise MisfitError(f"axis {at} of {count(rank, 'dimension')}")
-    return at % rank
-
-
-def _axes(found: object, rank: int) -> tuple[int, ...] | None:
-    """Distinct axes as numbers from 0 on; None if they are unknown."""
-    several = found if isinstance(found, tuple) else (found,)
-    axes = tuple(_axis(at, rank) for at in several if type(at) is int)
-    if len(axes) < len(several):
-        return None
-    if len(set(axes)) < len(axes):
-        raise MisfitError(f"an axis is twice in {found}")
-    return axes
-
-
 def _insert(row: tuple[Size, ...], axis: Size, size: Size) -> Sizes:
     if axis is None:
         return (None,) * (len(row) + 1)
-    at = _axis(axis, len(row) + 1)
+    at = axis_of(axis, len(row) + 1)
     return (*row[:at], size, *row[at:])
 
 
 def _replace(row: tuple[Size, ...], axis: Size, size: Size) -> Sizes:
     if axis is None:
         return (None,) * len(row)
-    at = _axis(axis, len(row))
+    at = axis_of(axis, len(row))
     return (*row[:at], size, *row[at + 1 :])
 
 
-def _remove(row: tuple[Size, ...], axes: object) -> Sizes:
-    return _reduce(row, axes, False)
-
-
-def _reduce(row: tuple[Size, ...], axes: object, keep: object) -> Sizes:
-    several = _axes(axes, len(row))
-    if several is None:
-        return (None,) * len(row) if keep else None
-    if keep is None:
-        return None
-    if keep:
-        return tuple(1 if at in several else size for at, size in enumerate(row))
-    return tuple(size for at, size in enumerate(row) if at not in several)
-
-
 def _squeeze(row: tuple[Size, ...], axes: object) -> Sizes:
-    several = _axes(axes, len(row))
+    several = axes_of(axes, len(row))
     if several is None:
         return None
     if not several:
@@ -222,11 +184,11 @@ def _squeeze(row: tuple[Size, ...], axes: object) -> Sizes:
     for at in several:
         if row[at] not in (1, None):
             raise MisfitError(f"size {row[at]} at axis {at} is not 1")
-    return _reduce(row, several, False)
+    return reduce(row, several, False)
 
 
 def _permute(row: tuple[Size, ...], order: object) -> Sizes:
-    axes = _axes(order, len(row)) if isinstance(order, tuple) else None
+    axes = axes_of(order, len(row)) if isinstance(order, tuple) else None
     if axes is None:
         return (None,) * len(row)
     if len(axes) != len(row):
@@ -294,8 +256,8 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
     "dims": Function(_dims, (_KNOWN,), Kind.ROW),
     "insert": Function(_insert, (_ROW, _INTEGER, _SIZE), Kind.ROW),
     "replace": Function(_replace, (_ROW, _INTEGER, _SIZE), Kind.ROW),
-    "remove": Function(_remove, (_ROW, _VALUE), Kind.ROW),
-    "reduce": Function(_reduce, (_ROW, _VALUE, _VALUE), Kind.ROW),
+    "remove": Function(remove, (_ROW, _VALUE), Kind.ROW),
+    "reduce": Function(reduce, (_ROW, _VALUE, _VALUE), Kind.ROW),
     "squeeze": Function(_squeeze, (_ROW, _INTEGERS), Kind.ROW),
     "permute": Function(_permute, (_ROW, _INTEGERS), Kind.ROW),
     "pad": Function(_pad, (_ROW, _VALUE), Kind.ROW),

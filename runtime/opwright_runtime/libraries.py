@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import re
 import sys
@@ -11,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
@@ -20,7 +20,9 @@ from opwright_runtime._internals import (
     op_def_registry,
     session_library,
 )
-from opwright_runtime.runs_on import is_known
+
+if TYPE_CHECKING:
+    import mmap
 
 __all__ = ["load_library", "provider", "register_gradients"]
 
@@ -175,6 +177,8 @@ def register_gradients(package: str, module: str) -> None:
 
 def provider(op_name: str) -> str:
     """The library that has an op's kernels: "TensorFlow", or the name of a file."""
+    from opwright_runtime.runs_on import is_known  # It reads a large table.
+
     if is_known(op_name) or op_name.startswith("_"):
         return "TensorFlow"
     found = [path.name for path in _libraries_with(op_name)]
@@ -230,5 +234,7 @@ def _has(path: Path, text: bytes) -> bool:
 
 @contextmanager
 def _mapped(path: Path) -> Iterator[mmap.mmap]:
+    import mmap
+
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as m:
         yield m

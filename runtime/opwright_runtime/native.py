@@ -59,8 +59,6 @@ LIBRARY = _native_library.find()
 KERNEL_PRIORITY = -1
 
 _loaded = False
-# The module that TensorFlow generates, with functions for the library's own ops.
-_ops: ModuleType | None = None
 
 
 class NativeLibraryError(ImportError):
@@ -74,16 +72,18 @@ def load() -> None:
         NativeLibraryError: it is missing, cannot be read, or was built for another
             minor version of TensorFlow.
     """
-    global _loaded, _ops
+    global _loaded
     if _loaded:
         return
     library_path()
     limit = _limit_of_environment()
     try:
-        _ops = tf.load_op_library(str(LIBRARY))
-    except tf.errors.OpError as error:
+        # Unlike `load_op_library`, it generates no functions, which takes 10 ms.
+        tf.load_library(str(LIBRARY))
+    except (tf.errors.OpError, OSError) as error:
+        message = getattr(error, "message", error)
         raise NativeLibraryError(
-            f"{LIBRARY} does not load: {error.message}; {advice()}"
+            f"{LIBRARY} does not load: {message}; {advice()}"
         ) from error
     _loaded = True
     if limit is not None:
@@ -121,15 +121,16 @@ def loaded() -> bool:
     return _loaded
 
 
+@cache
 def ops() -> ModuleType:
-    """Functions for the library's own ops.
+    """Functions for the library's own ops, which TensorFlow generates.
 
     Raises:
         NativeLibraryError: the library is missing or does not fit.
     """
     load()
-    assert _ops is not None
-    return _ops
+    found: ModuleType = tf.load_op_library(str(LIBRARY))
+    return found
 
 
 def cuda() -> str | None:

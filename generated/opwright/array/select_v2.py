@@ -18,6 +18,7 @@ from opwright_runtime.gencode import (
     broadcast_of,
     context,
     describe_missing_args,
+    elements_in,
     elements_of,
     execute,
     extent_of,
@@ -153,9 +154,15 @@ class SelectV2(TensorOp[T]):
             if (
                 scope.eager
                 and not graphs.stack
-                and (type(condition) is EagerTensor or fits(TBool, condition))
-                and (type(t) is type(e) is EagerTensor or fit_pair(None, t, e))
-                and _holds(condition, t, e)
+                and (
+                    type(condition) is type(t) is type(e) is EagerTensor
+                    and 0
+                    < elements_in(condition) * elements_in(t) * elements_in(e)
+                    < 9223372036854775808
+                    or (type(condition) is EagerTensor or fits(TBool, condition))
+                    and (type(t) is type(e) is EagerTensor or fit_pair(None, t, e))
+                    and _holds(condition, t, e)
+                )
             ):
                 op.output = execute(context[CURRENT], "SelectV2", None, condition, t, e)
                 return op
@@ -232,9 +239,15 @@ def select_v2(
         if (
             context[EAGER]
             and not graphs.stack
-            and (type(condition) is EagerTensor or fits(TBool, condition))
-            and (type(t) is type(e) is EagerTensor or fit_pair(None, t, e))
-            and _holds(condition, t, e)
+            and (
+                type(condition) is type(t) is type(e) is EagerTensor
+                and 0
+                < elements_in(condition) * elements_in(t) * elements_in(e)
+                < 9223372036854775808
+                or (type(condition) is EagerTensor or fits(TBool, condition))
+                and (type(t) is type(e) is EagerTensor or fit_pair(None, t, e))
+                and _holds(condition, t, e)
+            )
         ):
             _result = execute(context[CURRENT], "SelectV2", name, condition, t, e)
             return _result

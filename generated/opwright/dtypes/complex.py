@@ -9,6 +9,7 @@ from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
     DType,
+    EagerTensor,
     OpInputs,
     Scope,
     TComplex64,
@@ -17,6 +18,7 @@ from opwright_runtime.gencode import (
     broadcast_of,
     context,
     describe_missing_args,
+    elements_in,
     elements_of,
     execute,
     extent_of,
@@ -158,7 +160,15 @@ class Complex(TensorOp[Tout]):
         op: Complex[Uout] = new(Complex)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(real, imag):
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(real) is type(imag) is EagerTensor
+                    and 0 < elements_in(real) * elements_in(imag) < 9223372036854775808
+                    or _holds(real, imag)
+                )
+            ):
                 op.out = execute(
                     context[CURRENT],
                     "Complex",
@@ -252,7 +262,15 @@ def complex(
     fast_path_error = None
     _result: Output[Uout]
     try:
-        if context[EAGER] and not graphs.stack and _holds(real, imag):
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(real) is type(imag) is EagerTensor
+                and 0 < elements_in(real) * elements_in(imag) < 9223372036854775808
+                or _holds(real, imag)
+            )
+        ):
             _result = execute(
                 context[CURRENT],
                 "Complex",

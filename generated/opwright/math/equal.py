@@ -19,6 +19,7 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_in,
     elements_of,
     execute,
     extent_of,
@@ -180,8 +181,12 @@ class Equal(TensorOp[TBool]):
             if (
                 scope.eager
                 and not graphs.stack
-                and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
-                and _holds(x, y)
+                and (
+                    type(x) is type(y) is EagerTensor
+                    and 0 < elements_in(x) * elements_in(y) < 9223372036854775808
+                    or (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+                    and _holds(x, y)
+                )
             ):
                 op.z = execute(
                     context[CURRENT],
@@ -275,8 +280,12 @@ def equal(
         if (
             context[EAGER]
             and not graphs.stack
-            and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
-            and _holds(x, y)
+            and (
+                type(x) is type(y) is EagerTensor
+                and 0 < elements_in(x) * elements_in(y) < 9223372036854775808
+                or (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+                and _holds(x, y)
+            )
         ):
             _result = execute(
                 context[CURRENT],

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     broadcast_of,
     context,
     describe_missing_args,
+    elements_in,
     elements_of,
     execute,
     extent_of,
@@ -147,7 +149,15 @@ class Igamma(TensorOp[T]):
         op: Igamma[U] = new(Igamma)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(a, x):
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(a) is type(x) is EagerTensor
+                    and 0 < elements_in(a) * elements_in(x) < 9223372036854775808
+                    or _holds(a, x)
+                )
+            ):
                 op.z = execute(context[CURRENT], "Igamma", None, a, x)
                 return op
         except Exception as error:
@@ -219,7 +229,15 @@ def igamma(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(a, x):
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(a) is type(x) is EagerTensor
+                and 0 < elements_in(a) * elements_in(x) < 9223372036854775808
+                or _holds(a, x)
+            )
+        ):
             _result = execute(context[CURRENT], "Igamma", name, a, x)
             return _result
     except Exception as error:

@@ -16,6 +16,7 @@ from opwright_runtime.gencode import (
     broadcast_of,
     context,
     describe_missing_args,
+    elements_in,
     elements_of,
     execute,
     extent_of,
@@ -137,8 +138,12 @@ class Less(TensorOp[TBool]):
             if (
                 scope.eager
                 and not graphs.stack
-                and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
-                and _holds(x, y)
+                and (
+                    type(x) is type(y) is EagerTensor
+                    and 0 < elements_in(x) * elements_in(y) < 9223372036854775808
+                    or (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+                    and _holds(x, y)
+                )
             ):
                 op.z = execute(context[CURRENT], "Less", None, x, y)
                 return op
@@ -207,8 +212,12 @@ def less(
         if (
             context[EAGER]
             and not graphs.stack
-            and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
-            and _holds(x, y)
+            and (
+                type(x) is type(y) is EagerTensor
+                and 0 < elements_in(x) * elements_in(y) < 9223372036854775808
+                or (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+                and _holds(x, y)
+            )
         ):
             _result = execute(context[CURRENT], "Less", name, x, y)
             return _result

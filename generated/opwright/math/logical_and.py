@@ -16,6 +16,7 @@ from opwright_runtime.gencode import (
     broadcast_of,
     context,
     describe_missing_args,
+    elements_in,
     elements_of,
     execute,
     extent_of,
@@ -123,9 +124,13 @@ class LogicalAnd(TensorOp[TBool]):
             if (
                 scope.eager
                 and not graphs.stack
-                and (type(x) is EagerTensor or fits(TBool, x))
-                and (type(y) is EagerTensor or fits(TBool, y))
-                and _holds(x, y)
+                and (
+                    type(x) is type(y) is EagerTensor
+                    and 0 < elements_in(x) * elements_in(y) < 9223372036854775808
+                    or (type(x) is EagerTensor or fits(TBool, x))
+                    and (type(y) is EagerTensor or fits(TBool, y))
+                    and _holds(x, y)
+                )
             ):
                 op.z = execute(context[CURRENT], "LogicalAnd", None, x, y)
                 return op
@@ -192,9 +197,13 @@ def logical_and(
         if (
             context[EAGER]
             and not graphs.stack
-            and (type(x) is EagerTensor or fits(TBool, x))
-            and (type(y) is EagerTensor or fits(TBool, y))
-            and _holds(x, y)
+            and (
+                type(x) is type(y) is EagerTensor
+                and 0 < elements_in(x) * elements_in(y) < 9223372036854775808
+                or (type(x) is EagerTensor or fits(TBool, x))
+                and (type(y) is EagerTensor or fits(TBool, y))
+                and _holds(x, y)
+            )
         ):
             _result = execute(context[CURRENT], "LogicalAnd", name, x, y)
             return _result

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     broadcast_of,
     context,
     describe_missing_args,
+    elements_in,
     elements_of,
     execute,
     extent_of,
@@ -138,7 +140,15 @@ class MulNoNan(TensorOp[T]):
         op: MulNoNan[U] = new(MulNoNan)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(x, y):
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is type(y) is EagerTensor
+                    and 0 < elements_in(x) * elements_in(y) < 9223372036854775808
+                    or _holds(x, y)
+                )
+            ):
                 op.z = execute(context[CURRENT], "MulNoNan", None, x, y)
                 return op
         except Exception as error:
@@ -206,7 +216,15 @@ def mul_no_nan(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(x, y):
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is type(y) is EagerTensor
+                and 0 < elements_in(x) * elements_in(y) < 9223372036854775808
+                or _holds(x, y)
+            )
+        ):
             _result = execute(context[CURRENT], "MulNoNan", name, x, y)
             return _result
     except Exception as error:

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     broadcast_of,
     context,
     describe_missing_args,
+    elements_in,
     elements_of,
     execute,
     extent_of,
@@ -135,7 +137,15 @@ class NextAfter(TensorOp[T]):
         op: NextAfter[U] = new(NextAfter)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(x1, x2):
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x1) is type(x2) is EagerTensor
+                    and 0 < elements_in(x1) * elements_in(x2) < 9223372036854775808
+                    or _holds(x1, x2)
+                )
+            ):
                 op.output = execute(context[CURRENT], "NextAfter", None, x1, x2)
                 return op
         except Exception as error:
@@ -200,7 +210,15 @@ def next_after(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(x1, x2):
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x1) is type(x2) is EagerTensor
+                and 0 < elements_in(x1) * elements_in(x2) < 9223372036854775808
+                or _holds(x1, x2)
+            )
+        ):
             _result = execute(context[CURRENT], "NextAfter", name, x1, x2)
             return _result
     except Exception as error:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     broadcast_of,
     context,
     describe_missing_args,
+    elements_in,
     elements_of,
     execute,
     extent_of,
@@ -142,7 +144,15 @@ class Zeta(TensorOp[T]):
         op: Zeta[U] = new(Zeta)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(x, q):
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(x) is type(q) is EagerTensor
+                    and 0 < elements_in(x) * elements_in(q) < 9223372036854775808
+                    or _holds(x, q)
+                )
+            ):
                 op.z = execute(context[CURRENT], "Zeta", None, x, q)
                 return op
         except Exception as error:
@@ -211,7 +221,15 @@ def zeta(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(x, q):
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(x) is type(q) is EagerTensor
+                and 0 < elements_in(x) * elements_in(q) < 9223372036854775808
+                or _holds(x, q)
+            )
+        ):
             _result = execute(context[CURRENT], "Zeta", name, x, q)
             return _result
     except Exception as error:

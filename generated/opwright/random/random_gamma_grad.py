@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Generic
 from opwright_runtime.gencode import (
     CURRENT,
     EAGER,
+    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     broadcast_of,
     context,
     describe_missing_args,
+    elements_in,
     elements_of,
     execute,
     extent_of,
@@ -135,7 +137,17 @@ class RandomGammaGrad(TensorOp[T]):
         op: RandomGammaGrad[U] = new(RandomGammaGrad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(alpha, sample):
+            if (
+                scope.eager
+                and not graphs.stack
+                and (
+                    type(alpha) is type(sample) is EagerTensor
+                    and 0
+                    < elements_in(alpha) * elements_in(sample)
+                    < 9223372036854775808
+                    or _holds(alpha, sample)
+                )
+            ):
                 op.output = execute(
                     context[CURRENT], "RandomGammaGrad", None, alpha, sample
                 )
@@ -204,7 +216,15 @@ def random_gamma_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(alpha, sample):
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and (
+                type(alpha) is type(sample) is EagerTensor
+                and 0 < elements_in(alpha) * elements_in(sample) < 9223372036854775808
+                or _holds(alpha, sample)
+            )
+        ):
             _result = execute(context[CURRENT], "RandomGammaGrad", name, alpha, sample)
             return _result
     except Exception as error:

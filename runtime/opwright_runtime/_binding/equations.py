@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
-from opwright_notation.conditions import broadcast
+from opwright_notation.rows import broadcast
 from opwright_runtime._binding.narrowing import EagerTensor
 from opwright_runtime._binding.properties import MOST_AXES, sizes_of, tensors_of
 
@@ -25,8 +24,7 @@ _sizes: Callable[[object], tuple[int, ...]] = EagerTensor._shape_tuple
 _PERIOD = ord(".")
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(NamedTuple):
     """What an equation says of an input or of the result.
 
     Attributes:
@@ -44,8 +42,7 @@ class Term:
         return self.front + (self.back or ())
 
 
-@dataclass(frozen=True)
-class Equation:
+class Equation(NamedTuple):
     """An equation that TensorFlow reads.
 
     Attributes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import tensorflow as tf
 
-from opwright_runtime import errors, kernels
+from opwright_runtime import errors
 from opwright_runtime._binding import compatibility, dispatch, op_info
 from opwright_runtime._binding.scope import HERE, Scope, named
 from opwright_runtime._binding.signatures import describe_missing_args
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from opwright_runtime._binding.options import OpOptions
+    from opwright_runtime.kernels import Kernel
     from opwright_runtime.runs_on import RunsOn
 
 NewOp = TypeVar("NewOp", bound="Op")
@@ -103,9 +104,11 @@ class Op:
         return self
 
     @classmethod
-    def kernels(cls) -> tuple[kernels.Kernel, ...]:
+    def kernels(cls) -> tuple[Kernel, ...]:
         """The kernels that can run the op here: on which device, with which dtypes."""
-        return kernels.kernels(cls.OP_NAME)
+        from opwright_runtime.kernels import kernels
+
+        return kernels(cls.OP_NAME)
 
     @classmethod
     def runs_on(cls) -> RunsOn:

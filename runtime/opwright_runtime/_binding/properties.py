@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from opwright_notation.conditions import broadcast
-from opwright_notation.functions import FUNCTIONS, extent
+from opwright_notation.rows import broadcast, extent, remove
 from opwright_runtime._binding import memory
 from opwright_runtime._binding.narrowing import EagerTensor
 from opwright_runtime._internals import (
@@ -28,7 +27,8 @@ from opwright_runtime.types import as_dtype
 
 # Calling these as functions is faster, because attribute access on tensors is slow.
 _rank: Callable[[object], int] = EagerTensor._rank
-_elements: Callable[[object], int] = EagerTensor._num_elements
+#: How many elements a tensor has. Another value raises a TypeError.
+elements_in: Callable[[object], int] = EagerTensor._num_elements
 _sizes: Callable[[object], tuple[int, ...]] = EagerTensor._shape_tuple
 array_of: Callable[[object], Any] = EagerTensor._numpy_internal
 _datatype_enum: Callable[[object], int] = EagerTensor._datatype_enum
@@ -75,7 +75,7 @@ def rank_of(value: Any) -> int:
 
 def elements_of(value: Any) -> int:
     if type(value) is EagerTensor:
-        return _elements(value)
+        return elements_in(value)
     return math.prod(_plain_sizes(value))
 
 
@@ -139,7 +139,7 @@ def value_of(value: Any) -> float:
 
 def contents_of(value: Any) -> tuple[int, ...]:
     """The integers in a short value, in a row."""
-    if type(value) is EagerTensor and _elements(value) <= MOST_CONTENTS:
+    if type(value) is EagerTensor and elements_in(value) <= MOST_CONTENTS:
         # It is the usual case, which has to be fast.
         found = array_of(value).tolist()
         if type(found) is list and (not found or type(found[0]) is int):
@@ -275,7 +275,7 @@ def axes_of(numbers: str | bytes) -> tuple[list[int], list[int], int, int]:
 
 def removed(row: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
     """A row without the sizes at some axes."""
-    found: Any = FUNCTIONS["remove"](row, axes)
+    found: Any = remove(row, axes)
     return tuple(found)
 
 
@@ -330,7 +330,7 @@ def _few(value: Any) -> list[Any]:
     Functions of Python take less time for them than those of NumPy. Without an element
     that is nan or inf, their sum is seldom one of these.
     """
-    if type(value) is not EagerTensor or not 0 < _elements(value) <= _FEW:
+    if type(value) is not EagerTensor or not 0 < elements_in(value) <= _FEW:
         return []
     rank = _rank(value)
     if not rank:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from opwright_notation.functions import extent
+from opwright_notation.rows import extent
 from opwright_runtime._binding.narrowing import EagerTensor
 from opwright_runtime._binding.properties import MOST_AXES, array_of
 
