@@ -22,6 +22,7 @@ from opwright_notation.conditions import (
     HOLDS,
     JOINT,
     MEMORY,
+    MOST_TEXTS,
     OF_HANDLES,
     OF_LISTS,
     OF_TEXT,
@@ -284,8 +285,10 @@ class _Check:
         """A function of several inputs."""
         inputs, kind = JOINT[name]
         number = inputs + (name in OF_TEXT)
-        if len(node.args) != number:
-            message = f"{name} takes {number} arguments, not {len(node.args)}"
+        most = inputs + MOST_TEXTS.get(name, number - inputs)
+        if not number <= len(node.args) <= most:
+            takes = f"{number}" if number == most else f"{number} to {most}"
+            message = f"{name} takes {takes} arguments, not {len(node.args)}"
             raise ShapeError(node.col_offset, message)
         for argument in node.args[inputs:]:
             self.text(argument)
@@ -411,6 +414,7 @@ _PYTHON: Final = {
     "single": "is_single",
     "convolves": "is_convolved",
     "subscripts": "are_subscripts",
+    "writable": "is_writable",
     "einsum": "einsum_of",
     "batches": "batches_of",
     "indexed": "indexed_of",

@@ -212,7 +212,7 @@ HELPERS: Final = frozenset(
     | {"dtype_name", "dtype_of", "einsum_of", "elements_of", "indexed_of", "reduced_of"}
     | {"extent_of", "has_room", "have_ranks"}
     | {"is_batched", "is_convolved", "is_nan_free", "is_permutation", "is_removable"}
-    | {"is_rising"}
+    | {"is_rising", "is_writable"}
     | {"is_single", "is_table", "known_held_of", "last_of"}
     | {"least_of", "most_of", "padded_of", "positives_of", "product_of"}
     | {"products_of", "rank_of", "ranks_of", "removed", "results_of"}

@@ -99,7 +99,7 @@ TABLE: Final = "table"
 #: `memory(T, n, row)`: there is memory for a tensor of the dtype `T` with these sizes.
 MEMORY: Final = "memory"
 #: Functions of inputs together: how many, and the kind of the result. Those of
-#: `OF_TEXT` also take an attr that is text.
+#: `OF_TEXT` also take an attr that is text, or several.
 #: `steps(start, limit, delta)`: the total length of the ranges.
 #: `padded(x, paddings)`: the shape of `x` with paddings.
 #: `banded(diagonal, k, num_rows, num_cols)`: the shape of matrices of these diagonals.
@@ -111,6 +111,8 @@ MEMORY: Final = "memory"
 #: names, none of its spatial axes gets a negative size from the dilations and the
 #: padding, and none of those of `filter` is empty.
 #: `subscripts(equation)`: the kernel of Einsum survives the equation.
+#: `writable(file)`, `writable(folder, file)`: the file can be written. The op makes the
+#: folder if it is missing.
 #: `einsum(inputs, equation)`: the shape of the result.
 #: `batches(inputs, equation)`: how many matrices an input or the result has at most.
 #: `indexed(inputs, equation)`: how many pairs of matrices the kernel keeps the indices
@@ -125,6 +127,7 @@ JOINT: Final = {
     "single": (1, Kind.FLAG),
     "convolves": (4, Kind.FLAG),
     "subscripts": (0, Kind.FLAG),
+    "writable": (0, Kind.FLAG),
     "einsum": (1, Kind.ROW),
     "batches": (1, Kind.SIZE),
     "indexed": (1, Kind.SIZE),
@@ -134,7 +137,9 @@ JOINT: Final = {
 OF_LISTS: Final = frozenset({"einsum", "batches", "indexed", "reduced"})
 #: Those of handles.
 OF_HANDLES: Final = frozenset({"pairs", "single"})
-OF_TEXT: Final = OF_LISTS | {"convolves", "subscripts"}
+OF_TEXT: Final = OF_LISTS | {"convolves", "subscripts", "writable"}
+#: Those that take several attrs that are text: how many at most.
+MOST_TEXTS: Final = {"writable": 2}
 #: The functions of shapes that conditions may use.
 SHARED: Final = (
     "len",

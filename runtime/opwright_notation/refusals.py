@@ -84,6 +84,11 @@ _PREDICATES: Final = {
         'each term must have at most one "...", and the result at most 254 letters, '
         "each of which an input has",
     ),
+    "writable": (
+        "is {0}",
+        "it must name a file that can be written, in a folder that is there or that "
+        "the op makes, on a file system that TensorFlow has",
+    ),
     "spans": (
         "has a start or end out of range",
         "each row must end with a start, and an end that is not before it",
@@ -168,11 +173,15 @@ class _Words:
                 must += f" ({self.text(node.args[1])})"
             return Refusal(argument, label, held, f"{label} {has}", must)
         has, must = _PREDICATES[name]
-        given = self.known(node.args[0]) if name == "subscripts" else None
+        is_text = name in ("subscripts", "writable")
+        given = self.known(node.args[0]) if is_text else None
         if name == "pairs":
             has = has.format(*map(self.text, node.args))
-        if name == "subscripts":
+        if is_text:
             has = has.format(_cut(repr(given)))
+            for other in node.args[1:]:
+                text = _cut(repr(self.known(other)))
+                has += f" and {self.label(input_named(other)[0])} is {text}"
         if name == TABLE:
             must = must.format(*map(self.format_value, node.args))
         return Refusal(argument, label, given, f"{label} {has}", must)

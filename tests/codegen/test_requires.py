@@ -103,6 +103,8 @@ def load_op(*conditions: str) -> Op:
             "has_room(some_dtype_of(a, b, parts), banded_of(a, size, size, size))",
         ),
         ("subscripts(format)", "are_subscripts(format)"),
+        ("writable(format)", "is_writable(format)"),
+        ("writable(format, format)", "is_writable(format, format)"),
         ("len(einsum(parts, format)) < 9", "len(einsum_of(parts, format)) < 9"),
         (
             "batches(parts, format) == 1 or memory(T, reduced(parts, format))",
@@ -199,6 +201,12 @@ def test_in_python_lists_arguments_and_helpers_used() -> None:
         ("einsum(a, format) == steps", 7, "'a' is no list of tensors"),
         ("indexed(parts, steps) == 0", 15, "'steps' is no attr that is text"),
         ("subscripts(parts, format)", 0, "subscripts takes 1 arguments, not 2"),
+        ("writable(steps)", 9, "'steps' is no attr that is text"),
+        (
+            "writable(format, format, format)",
+            0,
+            "writable takes 1 to 2 arguments, not 3",
+        ),
         ("batched(size, steps)", 14, "is a row of sizes, not a size"),
         ("results(block) == 1", 8, "'results' is of functions, and 'block' is none"),
         (

@@ -16,6 +16,7 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    is_writable,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -55,8 +56,8 @@ class DumpTensor(Op):
     tensorflow.TensorProto, which ParseTensor reads. A file "quant_unit.pb" in the same
     folder names the op whose tensor is dumped. Both files, and the folder, are made
     anew along with the kernel, even if the op is not enabled; the records are sure to
-    be there once the program has ended. A folder or file that cannot be written ends
-    the process.
+    be there once the program has ended. A folder or file that cannot be written is
+    refused.
 
     The debugger for quantized models puts it into a saved model and compares what two
     of them dump. SaveV2 stores tensors.
@@ -70,6 +71,7 @@ class DumpTensor(Op):
     """
 
     OP_NAME = "DumpTensor"
+    REQUIRES = ("writable(log_dir_path, file_name)",)
     SHAPES = {
         "tensor_data": "(*x,)",
     }
@@ -99,7 +101,7 @@ class DumpTensor(Op):
         same folder names the op whose tensor is dumped. Both files, and the folder, are
         made anew along with the kernel, even if the op is not enabled; the records are
         sure to be there once the program has ended. A folder or file that cannot be
-        written ends the process.
+        written is refused.
 
         The debugger for quantized models puts it into a saved model and compares what
         two of them dump. SaveV2 stores tensors.
@@ -119,7 +121,8 @@ class DumpTensor(Op):
             node_name: string. Name of the op that the tensor is from, likewise.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `writable(log_dir_path, file_name)`.
 
         Example:
             >>> dump_tensor([1, 2], "dump", "conv.log", True, "serve", "conv")
@@ -131,7 +134,7 @@ class DumpTensor(Op):
         op: DumpTensor = new(DumpTensor)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(log_dir_path, file_name):
                 execute(
                     context[CURRENT],
                     "DumpTensor",
@@ -165,6 +168,14 @@ class DumpTensor(Op):
         )
 
 
+def _holds(log_dir_path: object, file_name: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return is_writable(log_dir_path, file_name)
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def dump_tensor(
     tensor_data: AnyOperand[U],
@@ -183,8 +194,8 @@ def dump_tensor(
     tensorflow.TensorProto, which ParseTensor reads. A file "quant_unit.pb" in the same
     folder names the op whose tensor is dumped. Both files, and the folder, are made
     anew along with the kernel, even if the op is not enabled; the records are sure to
-    be there once the program has ended. A folder or file that cannot be written ends
-    the process.
+    be there once the program has ended. A folder or file that cannot be written is
+    refused.
 
     The debugger for quantized models puts it into a saved model and compares what two
     of them dump. SaveV2 stores tensors.
@@ -203,7 +214,8 @@ def dump_tensor(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `writable(log_dir_path, file_name)`.
 
     Example:
         >>> dump_tensor([1, 2], "dump", "conv.log", True, "serve", "conv")
@@ -215,7 +227,7 @@ def dump_tensor(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(log_dir_path, file_name):
             _result = execute(
                 context[CURRENT],
                 "DumpTensor",

@@ -18,6 +18,7 @@ from opwright_runtime.gencode import (
     elements_of,
     execute,
     graphs,
+    is_writable,
     new,
     tensors_of,
 )
@@ -54,7 +55,8 @@ class CalibrationStatisticsSaver(Op):
     Each call adds the statistics of a sample to those before, for each id. When the
     kernel is destroyed, with its session or graph, it writes them to
     `output_file_path`, a serialized protocol buffer that the quantizer reads. A file
-    that cannot be written ends the process.
+    that cannot be written is refused. If it cannot be written any more when the kernel
+    is destroyed, the process ends.
 
     The inputs come in threes, for each id the least element, the largest one and the
     histogram. Numbers of inputs or of methods that do not go with those of the ids are
@@ -71,7 +73,10 @@ class CalibrationStatisticsSaver(Op):
     """
 
     OP_NAME = "CalibrationStatisticsSaver"
-    REQUIRES = ("elements(args[0], args[1]) == 1",)
+    REQUIRES = (
+        "writable(output_file_path)",
+        "elements(args[0], args[1]) == 1",
+    )
     SHAPES = {
         "args": "(...,)",
     }
@@ -97,7 +102,8 @@ class CalibrationStatisticsSaver(Op):
         Each call adds the statistics of a sample to those before, for each id. When the
         kernel is destroyed, with its session or graph, it writes them to
         `output_file_path`, a serialized protocol buffer that the quantizer reads. A
-        file that cannot be written ends the process.
+        file that cannot be written is refused. If it cannot be written any more when
+        the kernel is destroyed, the process ends.
 
         The inputs come in threes, for each id the least element, the largest one and
         the histogram. Numbers of inputs or of methods that do not go with those of the
@@ -118,7 +124,7 @@ class CalibrationStatisticsSaver(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(args[0], args[1]) == 1`.
+                `writable(output_file_path)`, `elements(args[0], args[1]) == 1`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -132,7 +138,7 @@ class CalibrationStatisticsSaver(Op):
         op: CalibrationStatisticsSaver = new(CalibrationStatisticsSaver)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(args):
+            if scope.eager and not graphs.stack and _holds(args, output_file_path):
                 execute(
                     context[CURRENT],
                     "CalibrationStatisticsSaver",
@@ -160,11 +166,12 @@ class CalibrationStatisticsSaver(Op):
         )
 
 
-def _holds(args: object) -> bool:
+def _holds(args: object, output_file_path: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            elements_of((_tensors_of_args := tensors_of(args))[0]) == 1
+            is_writable(output_file_path)
+            and elements_of((_tensors_of_args := tensors_of(args))[0]) == 1
             and elements_of(_tensors_of_args[1]) == 1
         )
     except Exception:
@@ -186,7 +193,8 @@ def calibration_statistics_saver(
     Each call adds the statistics of a sample to those before, for each id. When the
     kernel is destroyed, with its session or graph, it writes them to
     `output_file_path`, a serialized protocol buffer that the quantizer reads. A file
-    that cannot be written ends the process.
+    that cannot be written is refused. If it cannot be written any more when the kernel
+    is destroyed, the process ends.
 
     The inputs come in threes, for each id the least element, the largest one and the
     histogram. Numbers of inputs or of methods that do not go with those of the ids are
@@ -208,7 +216,7 @@ def calibration_statistics_saver(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(args[0], args[1]) == 1`.
+            `writable(output_file_path)`, `elements(args[0], args[1]) == 1`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -222,7 +230,7 @@ def calibration_statistics_saver(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack and _holds(args):
+        if context[EAGER] and not graphs.stack and _holds(args, output_file_path):
             _result = execute(
                 context[CURRENT],
                 "CalibrationStatisticsSaver",

@@ -30,6 +30,7 @@ from opwright_notation.conditions import (
 from opwright_notation.functions import COMPARISONS, OPERATORS
 from opwright_runtime._binding import (
     equations,
+    files,
     graph_equations,
     memory,
     properties,
@@ -628,6 +629,7 @@ _JOINT: Mapping[str, Callable[..., Value]] = {
     "banded": _banded,
     "convolves": _convolves,
     "subscripts": equations.are_subscripts,
+    "writable": files.is_writable,
 }
 _OF_ROWS: Mapping[str, Callable[..., Value]] = {
     "len": lambda row: tf.size(row, tf.int64),

@@ -7,6 +7,7 @@ from opwright_runtime._binding.equations import (
     indexed_of,
     reduced_of,
 )
+from opwright_runtime._binding.files import is_writable
 from opwright_runtime._binding.handles import is_removable
 from opwright_runtime._binding.narrowing import (
     EagerTensor,
@@ -257,6 +258,7 @@ __all__ = [
     "is_rising",
     "is_single",
     "is_table",
+    "is_writable",
     "known_held_of",
     "last_of",
     "least_of",

@@ -30,6 +30,7 @@ from opwright_runtime._binding import attrs as attr_values
 from opwright_runtime._binding import (
     convert,
     equations,
+    files,
     handles,
     memory,
     properties,
@@ -72,6 +73,7 @@ _JOINT: dict[str, Callable[..., object]] = {
     "single": properties.is_single,
     "convolves": properties.is_convolved,
     "subscripts": equations.are_subscripts,
+    "writable": files.is_writable,
     "einsum": equations.einsum_in,
     "batches": equations.batches_in,
     "indexed": equations.indexed_in,
