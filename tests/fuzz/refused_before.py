@@ -86,6 +86,10 @@ REFUSED_FOR = {
         r"most\(shape\(images\)\)",
         "keeps 32 bits of the sizes of images without elements, or ends",
     ),
+    "FixedUnigramCandidateSampler": (
+        r"positives\(unigrams\)",
+        "draws from weights below 0, or never ends",
+    ),
     "InitializeTableFromTextFileV2": (
         "(key|value)_index is",
         "leaves a table alone that is filled, or ends",
@@ -110,6 +114,10 @@ REFUSED_FOR = {
         r"resource holds|held\(resource\)",
         "gives an empty tensor of another dtype, or for other rows, where there are no "
         "indices, or ends",
+    ),
+    "SpaceToBatch": (
+        r"shape\(input\)",
+        "walks over pixels without elements, for seconds or hours",
     ),
     "StatelessIf": (
         "Tcond is",

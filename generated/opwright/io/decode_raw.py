@@ -21,6 +21,7 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -84,6 +85,7 @@ class DecodeRaw(TensorOp[OutType]):
     """
 
     OP_NAME = "DecodeRaw"
+    REQUIRES = ("rank(bytes) < 254",)
     SHAPES = {
         "bytes": "(*x,)",
         "output": "(*x, _)",
@@ -154,7 +156,7 @@ class DecodeRaw(TensorOp[OutType]):
             output: `out_type`, `*x _`. The numbers, a row of them for each string.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(bytes) < 254`.
 
         Example:
             >>> decode_raw([b"\\x01\\x00\\x02\\x01"], tf.uint16).numpy()
@@ -168,7 +170,7 @@ class DecodeRaw(TensorOp[OutType]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(bytes):
                 op.output = execute(
                     context[CURRENT],
                     "DecodeRaw",
@@ -192,6 +194,14 @@ class DecodeRaw(TensorOp[OutType]):
 
 DEFAULTS = DecodeRaw.Options()
 MERGE = DecodeRaw.Options.merge
+
+
+def _holds(bytes: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(bytes) < 254
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -227,7 +237,7 @@ def decode_raw(
         output: `out_type`, `*x _`. The numbers, a row of them for each string.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(bytes) < 254`.
 
     Example:
         >>> decode_raw([b"\\x01\\x00\\x02\\x01"], tf.uint16).numpy()
@@ -240,7 +250,7 @@ def decode_raw(
     fast_path_error = None
     _result: Output[UOutType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(bytes):
             _result = execute(
                 context[CURRENT],
                 "DecodeRaw",

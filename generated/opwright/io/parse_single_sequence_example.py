@@ -21,6 +21,7 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    tensors_of,
 )
 from typing_extensions import NamedTuple, Never
 
@@ -132,7 +133,10 @@ class ParseSingleSequenceExample(Op):
     """
 
     OP_NAME = "ParseSingleSequenceExample"
-    REQUIRES = ("elements(debug_name) == 1",)
+    REQUIRES = (
+        "len(context_sparse_keys) + len(context_dense_defaults) + len(feature_list_sparse_keys) + len(feature_list_dense_types) == 0 or elements(debug_name) == 1",
+        "len(feature_list_dense_types) <= len(feature_list_dense_shapes)",
+    )
     SHAPES = {
         "serialized": "()",
         "feature_list_dense_missing_assumed_empty": "(k,)",
@@ -334,7 +338,10 @@ class ParseSingleSequenceExample(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(debug_name) == 1`.
+                `len(context_sparse_keys) + len(context_dense_defaults) +
+                len(feature_list_sparse_keys) + len(feature_list_dense_types) == 0 or
+                elements(debug_name) == 1`, `len(feature_list_dense_types) <=
+                len(feature_list_dense_shapes)`.
 
         Example:
             >>> lists = {"x": {"feature": [{"float_list": {"value": [1, 2]}}] * 2}}
@@ -351,7 +358,18 @@ class ParseSingleSequenceExample(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(debug_name):
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(
+                    context_sparse_keys,
+                    feature_list_sparse_keys,
+                    context_dense_defaults,
+                    debug_name,
+                    opts.feature_list_dense_types,
+                    opts.feature_list_dense_shapes,
+                )
+            ):
                 (
                     op.context_sparse_indices,
                     op.context_sparse_values,
@@ -414,10 +432,24 @@ DEFAULTS = ParseSingleSequenceExample.Options()
 MERGE = ParseSingleSequenceExample.Options.merge
 
 
-def _holds(debug_name: object) -> bool:
+def _holds(
+    context_sparse_keys: object,
+    feature_list_sparse_keys: object,
+    context_dense_defaults: object,
+    debug_name: object,
+    feature_list_dense_types: Sequence[object],
+    feature_list_dense_shapes: Sequence[object],
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(debug_name) == 1
+        return (
+            len(tensors_of(context_sparse_keys))
+            + len(tensors_of(context_dense_defaults))
+            + len(tensors_of(feature_list_sparse_keys))
+            + len(feature_list_dense_types)
+            == 0
+            or elements_of(debug_name) == 1
+        ) and len(feature_list_dense_types) <= len(feature_list_dense_shapes)
     except Exception:
         return False
 
@@ -508,7 +540,10 @@ def parse_single_sequence_example(
             `_ *feature_list_dense_shapes[i]`. For each dense list, its steps.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `elements(debug_name) == 1`.
+        OpError: the op refuses an argument. The call needs `len(context_sparse_keys) +
+            len(context_dense_defaults) + len(feature_list_sparse_keys) +
+            len(feature_list_dense_types) == 0 or elements(debug_name) == 1`,
+            `len(feature_list_dense_types) <= len(feature_list_dense_shapes)`.
 
     Example:
         >>> lists = {"x": {"feature": [{"float_list": {"value": [1, 2]}}] * 2}}
@@ -524,7 +559,18 @@ def parse_single_sequence_example(
     fast_path_error = None
     _result: ParseSingleSequenceExampleOutputs
     try:
-        if context[EAGER] and not graphs.stack and _holds(debug_name):
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(
+                context_sparse_keys,
+                feature_list_sparse_keys,
+                context_dense_defaults,
+                debug_name,
+                feature_list_dense_types,
+                feature_list_dense_shapes,
+            )
+        ):
             _result = ParseSingleSequenceExampleOutputs._make(
                 execute(
                     context[CURRENT],

@@ -25,6 +25,7 @@ from opwright_runtime.gencode import (
     graphs,
     has_room,
     new,
+    rank_of,
     sizes_of,
     some_dtype_of,
     value_of,
@@ -100,6 +101,7 @@ class DenseBincount(TensorOp[T]):
     OP_NAME = "DenseBincount"
     REQUIRES = (
         "elements(size) == 1",
+        "rank(input) < 2 or shape(input)[0] < 2**31",
         "memory(T, shape(input)[:-1], value(size))",
     )
     SHAPES = {
@@ -190,6 +192,7 @@ class DenseBincount(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `elements(size) == 1`,
+                `rank(input) < 2 or shape(input)[0] < 2**31`,
                 `memory(T, shape(input)[:-1], value(size))`.
 
         Example:
@@ -245,8 +248,14 @@ MERGE = DenseBincount.Options.merge
 def _holds(input: object, size: object, weights: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(size) == 1 and has_room(
-            some_dtype_of(weights), sizes_of(input)[:-1], value_of(size)
+        return (
+            elements_of(size) == 1
+            and (rank_of(input) < 2 or sizes_of(input)[0] < 2147483648)
+            and has_room(
+                some_dtype_of(weights),
+                (_sizes_of_input := sizes_of(input))[:-1],
+                value_of(size),
+            )
         )
     except Exception:
         return False
@@ -299,6 +308,7 @@ def dense_bincount(
 
     Raises:
         OpError: the op refuses an argument. The call needs `elements(size) == 1`,
+            `rank(input) < 2 or shape(input)[0] < 2**31`,
             `memory(T, shape(input)[:-1], value(size))`.
 
     Example:
