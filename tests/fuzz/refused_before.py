@@ -90,6 +90,10 @@ REFUSED_FOR = {
         r"positives\(unigrams\)",
         "draws from weights below 0, or never ends",
     ),
+    "FusedPadConv2D": (
+        r"strides\[[12]\] \+",
+        "keeps 32 bits of a stride and a size, or ends",
+    ),
     "InitializeTableFromTextFileV2": (
         "(key|value)_index is",
         "leaves a table alone that is filled, or ends",
@@ -104,6 +108,10 @@ REFUSED_FOR = {
     "Mfcc": (
         "lower_frequency_limit has",
         "makes coefficients of channels that no frequency has, or ends",
+    ),
+    "QuantizedInstanceNorm": (
+        "x has size .* at axis 2",
+        "keeps 32 bits of the size of an image without elements, or ends",
     ),
     "RandomPoissonV2": (
         "rate contains",

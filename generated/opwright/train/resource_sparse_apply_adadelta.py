@@ -22,7 +22,9 @@ from opwright_runtime.gencode import (
     execute,
     fit_together,
     graphs,
+    known_held_of,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -101,7 +103,10 @@ class ResourceSparseApplyAdadelta(Op):
     """
 
     OP_NAME = "ResourceSparseApplyAdadelta"
-    REQUIRES = ("holds(var, accum, accum_update, T)",)
+    REQUIRES = (
+        "holds(var, accum, accum_update, T)",
+        "rank(grad) >= len(held(var))",
+    )
     SHAPES = {
         "var": "of((), (n, *r))",
         "accum": "of((), (n, *r))",
@@ -208,7 +213,7 @@ class ResourceSparseApplyAdadelta(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `holds(var, accum, accum_update, T)`.
+                `holds(var, accum, accum_update, T)`, `rank(grad) >= len(held(var))`.
 
         Example:
             >>> w, accum, updates = (tf.Variable([x, x, x]) for x in (1.0, 0.0, 0.0))
@@ -273,7 +278,9 @@ def _holds(
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return are_held(dtype_of(lr, rho, epsilon, grad), var, accum, accum_update)
+        return are_held(
+            dtype_of(lr, rho, epsilon, grad), var, accum, accum_update
+        ) and rank_of(grad) >= len(known_held_of(var))
     except Exception:
         return False
 
@@ -342,7 +349,7 @@ def resource_sparse_apply_adadelta(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `holds(var, accum, accum_update, T)`.
+            `holds(var, accum, accum_update, T)`, `rank(grad) >= len(held(var))`.
 
     Example:
         >>> w, accum, updates = (tf.Variable([x, x, x]) for x in (1.0, 0.0, 0.0))

@@ -26,7 +26,9 @@ from opwright_runtime.gencode import (
     fit_together,
     fits,
     graphs,
+    known_held_of,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -105,7 +107,10 @@ class ResourceSparseApplyAdagradDA(Op):
     """
 
     OP_NAME = "ResourceSparseApplyAdagradDA"
-    REQUIRES = ("holds(var, gradient_accumulator, gradient_squared_accumulator, T)",)
+    REQUIRES = (
+        "holds(var, gradient_accumulator, gradient_squared_accumulator, T)",
+        "rank(grad) >= len(held(var))",
+    )
     SHAPES = {
         "var": "of((), (n, *r))",
         "gradient_accumulator": "of((), (n, *r))",
@@ -216,7 +221,8 @@ class ResourceSparseApplyAdagradDA(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs `holds(var,
-                gradient_accumulator, gradient_squared_accumulator, T)`.
+                gradient_accumulator, gradient_squared_accumulator, T)`,
+                `rank(grad) >= len(held(var))`.
 
         Example:
             >>> w, g, h = (tf.Variable([x, x, x]) for x in (1.0, 0.0, 0.1))
@@ -311,7 +317,7 @@ def _holds(
             var,
             gradient_accumulator,
             gradient_squared_accumulator,
-        )
+        ) and rank_of(grad) >= len(known_held_of(var))
     except Exception:
         return False
 
@@ -383,7 +389,8 @@ def resource_sparse_apply_adagrad_da(
 
     Raises:
         OpError: the op refuses an argument. The call needs `holds(var,
-            gradient_accumulator, gradient_squared_accumulator, T)`.
+            gradient_accumulator, gradient_squared_accumulator, T)`,
+            `rank(grad) >= len(held(var))`.
 
     Example:
         >>> w, g, h = (tf.Variable([x, x, x]) for x in (1.0, 0.0, 0.1))

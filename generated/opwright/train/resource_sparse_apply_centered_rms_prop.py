@@ -24,7 +24,9 @@ from opwright_runtime.gencode import (
     execute,
     fit_together,
     graphs,
+    known_held_of,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -110,7 +112,10 @@ class ResourceSparseApplyCenteredRMSProp(Op):
     """
 
     OP_NAME = "ResourceSparseApplyCenteredRMSProp"
-    REQUIRES = ("holds(var, mg, ms, mom, T)",)
+    REQUIRES = (
+        "holds(var, mg, ms, mom, T)",
+        "rank(grad) >= len(held(var))",
+    )
     SHAPES = {
         "var": "of((), (n, *r))",
         "mg": "of((), (n, *r))",
@@ -222,7 +227,7 @@ class ResourceSparseApplyCenteredRMSProp(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `holds(var, mg, ms, mom, T)`.
+                `holds(var, mg, ms, mom, T)`, `rank(grad) >= len(held(var))`.
 
         Example:
             >>> w, mg, ms, mom = (tf.Variable([x, x, x]) for x in (1.0, 0.0, 0.0, 0.0))
@@ -297,7 +302,9 @@ def _holds(
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return are_held(dtype_of(lr, rho, momentum, epsilon, grad), var, mg, ms, mom)
+        return are_held(
+            dtype_of(lr, rho, momentum, epsilon, grad), var, mg, ms, mom
+        ) and rank_of(grad) >= len(known_held_of(var))
     except Exception:
         return False
 
@@ -369,7 +376,7 @@ def resource_sparse_apply_centered_rms_prop(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `holds(var, mg, ms, mom, T)`.
+            `holds(var, mg, ms, mom, T)`, `rank(grad) >= len(held(var))`.
 
     Example:
         >>> w, mg, ms, mom = (tf.Variable([x, x, x]) for x in (1.0, 0.0, 0.0, 0.0))

@@ -24,7 +24,9 @@ from opwright_runtime.gencode import (
     execute,
     fit_together,
     graphs,
+    known_held_of,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -101,7 +103,10 @@ class ResourceSparseApplyKerasMomentum(Op):
     """
 
     OP_NAME = "ResourceSparseApplyKerasMomentum"
-    REQUIRES = ("holds(var, accum, T)",)
+    REQUIRES = (
+        "holds(var, accum, T)",
+        "rank(grad) >= len(held(var))",
+    )
     SHAPES = {
         "var": "of((), (n, *r))",
         "accum": "of((), (n, *r))",
@@ -206,7 +211,8 @@ class ResourceSparseApplyKerasMomentum(Op):
                     had been applied already, as Nesterov does.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `holds(var, accum, T)`.
+            OpError: the op refuses an argument. The call needs `holds(var, accum, T)`,
+                `rank(grad) >= len(held(var))`.
 
         Example:
             >>> w, accum = (tf.Variable([x, x, x]) for x in (1.0, 0.0))
@@ -265,7 +271,9 @@ def _holds(
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return are_held(dtype_of(lr, grad, momentum), var, accum)
+        return are_held(dtype_of(lr, grad, momentum), var, accum) and rank_of(
+            grad
+        ) >= len(known_held_of(var))
     except Exception:
         return False
 
@@ -329,7 +337,8 @@ def resource_sparse_apply_keras_momentum(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `holds(var, accum, T)`.
+        OpError: the op refuses an argument. The call needs `holds(var, accum, T)`,
+            `rank(grad) >= len(held(var))`.
 
     Example:
         >>> w, accum = (tf.Variable([x, x, x]) for x in (1.0, 0.0))

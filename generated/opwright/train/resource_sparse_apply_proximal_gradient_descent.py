@@ -24,7 +24,9 @@ from opwright_runtime.gencode import (
     execute,
     fit_together,
     graphs,
+    known_held_of,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -105,7 +107,10 @@ class ResourceSparseApplyProximalGradientDescent(Op):
     """
 
     OP_NAME = "ResourceSparseApplyProximalGradientDescent"
-    REQUIRES = ("holds(var, T)",)
+    REQUIRES = (
+        "holds(var, T)",
+        "rank(grad) >= len(held(var))",
+    )
     SHAPES = {
         "var": "of((), (n, *r))",
         "alpha": "()",
@@ -203,7 +208,8 @@ class ResourceSparseApplyProximalGradientDescent(Op):
                     they change; without, steps at the same time may mix.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `holds(var, T)`.
+            OpError: the op refuses an argument. The call needs `holds(var, T)`,
+                `rank(grad) >= len(held(var))`.
 
         Example:
             >>> w = tf.Variable([1.0, 1.0, 1.0])
@@ -262,7 +268,9 @@ MERGE = ResourceSparseApplyProximalGradientDescent.Options.merge
 def _holds(var: object, alpha: object, l1: object, l2: object, grad: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return are_held(dtype_of(alpha, l1, l2, grad), var)
+        return are_held(dtype_of(alpha, l1, l2, grad), var) and rank_of(grad) >= len(
+            known_held_of(var)
+        )
     except Exception:
         return False
 
@@ -325,7 +333,8 @@ def resource_sparse_apply_proximal_gradient_descent(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `holds(var, T)`.
+        OpError: the op refuses an argument. The call needs `holds(var, T)`,
+            `rank(grad) >= len(held(var))`.
 
     Example:
         >>> w = tf.Variable([1.0, 1.0, 1.0])

@@ -22,7 +22,9 @@ from opwright_runtime.gencode import (
     execute,
     fit_together,
     graphs,
+    known_held_of,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -102,7 +104,10 @@ class ResourceSparseApplyRMSProp(Op):
     """
 
     OP_NAME = "ResourceSparseApplyRMSProp"
-    REQUIRES = ("holds(var, ms, mom, T)",)
+    REQUIRES = (
+        "holds(var, ms, mom, T)",
+        "rank(grad) >= len(held(var))",
+    )
     SHAPES = {
         "var": "of((), (n, *r))",
         "ms": "of((), (n, *r))",
@@ -209,7 +214,7 @@ class ResourceSparseApplyRMSProp(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `holds(var, ms, mom, T)`.
+                `holds(var, ms, mom, T)`, `rank(grad) >= len(held(var))`.
 
         Example:
             >>> w, ms, mom = (tf.Variable([x, x, x]) for x in (1.0, 0.0, 0.0))
@@ -281,7 +286,9 @@ def _holds(
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return are_held(dtype_of(lr, rho, momentum, epsilon, grad), var, ms, mom)
+        return are_held(
+            dtype_of(lr, rho, momentum, epsilon, grad), var, ms, mom
+        ) and rank_of(grad) >= len(known_held_of(var))
     except Exception:
         return False
 
@@ -349,7 +356,8 @@ def resource_sparse_apply_rms_prop(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `holds(var, ms, mom, T)`.
+        OpError: the op refuses an argument. The call needs `holds(var, ms, mom, T)`,
+            `rank(grad) >= len(held(var))`.
 
     Example:
         >>> w, ms, mom = (tf.Variable([x, x, x]) for x in (1.0, 0.0, 0.0))

@@ -21,6 +21,7 @@ from opwright_runtime.gencode import (
     fit_together,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -103,6 +104,7 @@ class SparseApplyAdadelta(TensorOp[T]):
     """
 
     OP_NAME = "SparseApplyAdadelta"
+    REQUIRES = ("rank(grad) >= rank(var)",)
     SHAPES = {
         "var": "(n, *r)",
         "accum": "(n, *r)",
@@ -214,7 +216,8 @@ class SparseApplyAdadelta(TensorOp[T]):
                 the step.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(grad) >= rank(var)`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -237,6 +240,7 @@ class SparseApplyAdadelta(TensorOp[T]):
                     type(lr) is type(rho) is type(epsilon) is type(grad) is EagerTensor
                     or fit_together(None, lr, rho, epsilon, grad)
                 )
+                and _holds(var, grad)
             ):
                 op.out = execute(
                     context[CURRENT],
@@ -266,6 +270,14 @@ class SparseApplyAdadelta(TensorOp[T]):
 
 DEFAULTS = SparseApplyAdadelta.Options()
 MERGE = SparseApplyAdadelta.Options.merge
+
+
+def _holds(var: object, grad: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(grad) >= rank_of(var)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -334,7 +346,7 @@ def sparse_apply_adadelta(
             step.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(grad) >= rank(var)`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -356,6 +368,7 @@ def sparse_apply_adadelta(
                 type(lr) is type(rho) is type(epsilon) is type(grad) is EagerTensor
                 or fit_together(None, lr, rho, epsilon, grad)
             )
+            and _holds(var, grad)
         ):
             _result = execute(
                 context[CURRENT],

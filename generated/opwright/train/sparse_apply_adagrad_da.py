@@ -25,6 +25,7 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -107,6 +108,7 @@ class SparseApplyAdagradDA(TensorOp[T]):
     """
 
     OP_NAME = "SparseApplyAdagradDA"
+    REQUIRES = ("rank(grad) >= rank(var)",)
     SHAPES = {
         "var": "(n, *r)",
         "gradient_accumulator": "(n, *r)",
@@ -222,7 +224,8 @@ class SparseApplyAdagradDA(TensorOp[T]):
                 the step.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(grad) >= rank(var)`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -251,6 +254,7 @@ class SparseApplyAdagradDA(TensorOp[T]):
                     type(grad) is type(lr) is type(l1) is type(l2) is EagerTensor
                     or fit_together(None, grad, lr, l1, l2)
                 )
+                and _holds(var, grad)
             ):
                 op.out = execute(
                     context[CURRENT],
@@ -291,6 +295,14 @@ class SparseApplyAdagradDA(TensorOp[T]):
 
 DEFAULTS = SparseApplyAdagradDA.Options()
 MERGE = SparseApplyAdagradDA.Options.merge
+
+
+def _holds(var: object, grad: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(grad) >= rank_of(var)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -362,7 +374,7 @@ def sparse_apply_adagrad_da(
             step.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(grad) >= rank(var)`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -390,6 +402,7 @@ def sparse_apply_adagrad_da(
                 type(grad) is type(lr) is type(l1) is type(l2) is EagerTensor
                 or fit_together(None, grad, lr, l1, l2)
             )
+            and _holds(var, grad)
         ):
             _result = execute(
                 context[CURRENT],

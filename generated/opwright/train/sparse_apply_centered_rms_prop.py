@@ -23,6 +23,7 @@ from opwright_runtime.gencode import (
     fit_together,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -109,6 +110,7 @@ class SparseApplyCenteredRMSProp(TensorOp[T]):
     """
 
     OP_NAME = "SparseApplyCenteredRMSProp"
+    REQUIRES = ("rank(grad) >= rank(var)",)
     SHAPES = {
         "var": "(n, *r)",
         "mg": "(n, *r)",
@@ -224,7 +226,8 @@ class SparseApplyCenteredRMSProp(TensorOp[T]):
                 the step.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(grad) >= rank(var)`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -253,6 +256,7 @@ class SparseApplyCenteredRMSProp(TensorOp[T]):
                     is EagerTensor
                     or fit_together(None, lr, rho, momentum, epsilon, grad)
                 )
+                and _holds(var, grad)
             ):
                 op.out = execute(
                     context[CURRENT],
@@ -284,6 +288,14 @@ class SparseApplyCenteredRMSProp(TensorOp[T]):
 
 DEFAULTS = SparseApplyCenteredRMSProp.Options()
 MERGE = SparseApplyCenteredRMSProp.Options.merge
+
+
+def _holds(var: object, grad: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(grad) >= rank_of(var)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -355,7 +367,7 @@ def sparse_apply_centered_rms_prop(
             step.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(grad) >= rank(var)`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -383,6 +395,7 @@ def sparse_apply_centered_rms_prop(
                 is EagerTensor
                 or fit_together(None, lr, rho, momentum, epsilon, grad)
             )
+            and _holds(var, grad)
         ):
             _result = execute(
                 context[CURRENT],

@@ -23,6 +23,7 @@ from opwright_runtime.gencode import (
     fit_together,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -103,6 +104,7 @@ class SparseApplyMomentum(TensorOp[T]):
     """
 
     OP_NAME = "SparseApplyMomentum"
+    REQUIRES = ("rank(grad) >= rank(var)",)
     SHAPES = {
         "var": "(n, *r)",
         "accum": "(n, *r)",
@@ -215,7 +217,8 @@ class SparseApplyMomentum(TensorOp[T]):
                 the step.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(grad) >= rank(var)`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -238,6 +241,7 @@ class SparseApplyMomentum(TensorOp[T]):
                     type(lr) is type(grad) is type(momentum) is EagerTensor
                     or fit_together(None, lr, grad, momentum)
                 )
+                and _holds(var, grad)
             ):
                 op.out = execute(
                     context[CURRENT],
@@ -267,6 +271,14 @@ class SparseApplyMomentum(TensorOp[T]):
 
 DEFAULTS = SparseApplyMomentum.Options()
 MERGE = SparseApplyMomentum.Options.merge
+
+
+def _holds(var: object, grad: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(grad) >= rank_of(var)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -332,7 +344,7 @@ def sparse_apply_momentum(
             step.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(grad) >= rank(var)`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -354,6 +366,7 @@ def sparse_apply_momentum(
                 type(lr) is type(grad) is type(momentum) is EagerTensor
                 or fit_together(None, lr, grad, momentum)
             )
+            and _holds(var, grad)
         ):
             _result = execute(
                 context[CURRENT],

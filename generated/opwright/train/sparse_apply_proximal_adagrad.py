@@ -23,6 +23,7 @@ from opwright_runtime.gencode import (
     fit_together,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -103,6 +104,7 @@ class SparseApplyProximalAdagrad(TensorOp[T]):
     """
 
     OP_NAME = "SparseApplyProximalAdagrad"
+    REQUIRES = ("rank(grad) >= rank(var)",)
     SHAPES = {
         "var": "(n, *r)",
         "accum": "(n, *r)",
@@ -210,7 +212,8 @@ class SparseApplyProximalAdagrad(TensorOp[T]):
                 the step.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(grad) >= rank(var)`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -233,6 +236,7 @@ class SparseApplyProximalAdagrad(TensorOp[T]):
                     type(lr) is type(l1) is type(l2) is type(grad) is EagerTensor
                     or fit_together(None, lr, l1, l2, grad)
                 )
+                and _holds(var, grad)
             ):
                 op.out = execute(
                     context[CURRENT],
@@ -261,6 +265,14 @@ class SparseApplyProximalAdagrad(TensorOp[T]):
 
 DEFAULTS = SparseApplyProximalAdagrad.Options()
 MERGE = SparseApplyProximalAdagrad.Options.merge
+
+
+def _holds(var: object, grad: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(grad) >= rank_of(var)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -327,7 +339,7 @@ def sparse_apply_proximal_adagrad(
             step.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(grad) >= rank(var)`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -349,6 +361,7 @@ def sparse_apply_proximal_adagrad(
                 type(lr) is type(l1) is type(l2) is type(grad) is EagerTensor
                 or fit_together(None, lr, l1, l2, grad)
             )
+            and _holds(var, grad)
         ):
             _result = execute(
                 context[CURRENT],

@@ -23,6 +23,7 @@ from opwright_runtime.gencode import (
     fit_together,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -105,6 +106,7 @@ class SparseApplyProximalGradientDescent(TensorOp[T]):
     """
 
     OP_NAME = "SparseApplyProximalGradientDescent"
+    REQUIRES = ("rank(grad) >= rank(var)",)
     SHAPES = {
         "var": "(n, *r)",
         "alpha": "()",
@@ -209,7 +211,8 @@ class SparseApplyProximalGradientDescent(TensorOp[T]):
                 the step.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(grad) >= rank(var)`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -234,6 +237,7 @@ class SparseApplyProximalGradientDescent(TensorOp[T]):
                     type(alpha) is type(l1) is type(l2) is type(grad) is EagerTensor
                     or fit_together(None, alpha, l1, l2, grad)
                 )
+                and _holds(var, grad)
             ):
                 op.out = execute(
                     context[CURRENT],
@@ -261,6 +265,14 @@ class SparseApplyProximalGradientDescent(TensorOp[T]):
 
 DEFAULTS = SparseApplyProximalGradientDescent.Options()
 MERGE = SparseApplyProximalGradientDescent.Options.merge
+
+
+def _holds(var: object, grad: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(grad) >= rank_of(var)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -324,7 +336,7 @@ def sparse_apply_proximal_gradient_descent(
             step.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(grad) >= rank(var)`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -346,6 +358,7 @@ def sparse_apply_proximal_gradient_descent(
                 type(alpha) is type(l1) is type(l2) is type(grad) is EagerTensor
                 or fit_together(None, alpha, l1, l2, grad)
             )
+            and _holds(var, grad)
         ):
             _result = execute(
                 context[CURRENT],

@@ -21,6 +21,7 @@ from opwright_runtime.gencode import (
     fit_together,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -105,6 +106,7 @@ class SparseApplyRMSProp(TensorOp[T]):
     """
 
     OP_NAME = "SparseApplyRMSProp"
+    REQUIRES = ("rank(grad) >= rank(var)",)
     SHAPES = {
         "var": "(n, *r)",
         "ms": "(n, *r)",
@@ -216,7 +218,8 @@ class SparseApplyRMSProp(TensorOp[T]):
                 the step.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(grad) >= rank(var)`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -245,6 +248,7 @@ class SparseApplyRMSProp(TensorOp[T]):
                     is EagerTensor
                     or fit_together(None, lr, rho, momentum, epsilon, grad)
                 )
+                and _holds(var, grad)
             ):
                 op.out = execute(
                     context[CURRENT],
@@ -275,6 +279,14 @@ class SparseApplyRMSProp(TensorOp[T]):
 
 DEFAULTS = SparseApplyRMSProp.Options()
 MERGE = SparseApplyRMSProp.Options.merge
+
+
+def _holds(var: object, grad: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(grad) >= rank_of(var)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -343,7 +355,7 @@ def sparse_apply_rms_prop(
             step.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(grad) >= rank(var)`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -371,6 +383,7 @@ def sparse_apply_rms_prop(
                 is EagerTensor
                 or fit_together(None, lr, rho, momentum, epsilon, grad)
             )
+            and _holds(var, grad)
         ):
             _result = execute(
                 context[CURRENT],
