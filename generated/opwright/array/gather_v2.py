@@ -15,10 +15,12 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    dtype_of,
     execute,
     graphs,
     new,
     rank_of,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -92,7 +94,10 @@ class GatherV2(TensorOp[Tparams]):
     """
 
     OP_NAME = "GatherV2"
-    REQUIRES = ("batch_dims == 0 or -rank(indices) <= batch_dims <= rank(indices)",)
+    REQUIRES = (
+        "batch_dims == 0 or -rank(indices) <= batch_dims <= rank(indices)",
+        'Taxis == "int32" or value(axis) > -2**63',
+    )
     SHAPES = {
         "params": "where((*p,), p[:len(idx[:batch_dims])] == idx[:batch_dims])",
         "indices": "where((*idx,), len(p[:axis]) >= len(idx[:batch_dims]))",
@@ -183,7 +188,8 @@ class GatherV2(TensorOp[Tparams]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `batch_dims == 0 or
-                -rank(indices) <= batch_dims <= rank(indices)`.
+                -rank(indices) <= batch_dims <= rank(indices)`,
+                `Taxis == "int32" or value(axis) > -2**63`.
 
         Example:
             >>> table = np.array([[0.0, 0.1], [1.0, 1.1], [2.0, 2.1]])
@@ -199,7 +205,11 @@ class GatherV2(TensorOp[Tparams]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(indices, opts.batch_dims):
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(indices, axis, opts.batch_dims)
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "GatherV2",
@@ -225,10 +235,12 @@ DEFAULTS = GatherV2.Options()
 MERGE = GatherV2.Options.merge
 
 
-def _holds(indices: object, batch_dims: int) -> bool:
+def _holds(indices: object, axis: object, batch_dims: int) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return batch_dims == 0 or -rank_of(indices) <= batch_dims <= rank_of(indices)
+        return (
+            batch_dims == 0 or -rank_of(indices) <= batch_dims <= rank_of(indices)
+        ) and (dtype_of(axis) == "int32" or value_of(axis) > -9223372036854775808)
     except Exception:
         return False
 
@@ -284,7 +296,8 @@ def gather_v2(
 
     Raises:
         OpError: the op refuses an argument. The call needs `batch_dims == 0 or
-            -rank(indices) <= batch_dims <= rank(indices)`.
+            -rank(indices) <= batch_dims <= rank(indices)`,
+            `Taxis == "int32" or value(axis) > -2**63`.
 
     Example:
         >>> table = np.array([[0.0, 0.1], [1.0, 1.1], [2.0, 2.1]])
@@ -299,7 +312,7 @@ def gather_v2(
     fast_path_error = None
     _result: Output[Uparams]
     try:
-        if context[EAGER] and not graphs.stack and _holds(indices, batch_dims):
+        if context[EAGER] and not graphs.stack and _holds(indices, axis, batch_dims):
             _result = execute(
                 context[CURRENT],
                 "GatherV2",

@@ -21,7 +21,9 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     fits,
     graphs,
     has_room,
@@ -81,7 +83,10 @@ class ResizeNearestNeighborGrad(TensorOp[T]):
     """
 
     OP_NAME = "ResizeNearestNeighborGrad"
-    REQUIRES = ("memory(T, shape(grads)[:1], contents(size), shape(grads)[3:])",)
+    REQUIRES = (
+        "elements(grads) > 0 or extent(shape(grads)[:3]) <= 2**31",
+        "memory(T, shape(grads)[:1], contents(size), shape(grads)[3:])",
+    )
     SHAPES = {
         "grads": "(b, new_h, new_w, c)",
         "size": "(2,)",
@@ -169,7 +174,8 @@ class ResizeNearestNeighborGrad(TensorOp[T]):
                 originals.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `memory(T,
+            OpError: the op refuses an argument. The call needs
+                `elements(grads) > 0 or extent(shape(grads)[:3]) <= 2**31`, `memory(T,
                 shape(grads)[:1], contents(size), shape(grads)[3:])`.
 
         Example:
@@ -226,7 +232,9 @@ MERGE = ResizeNearestNeighborGrad.Options.merge
 def _holds(grads: object, size: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(
+        return (
+            elements_of(grads) > 0 or extent_of(sizes_of(grads)[:3]) <= 2147483648
+        ) and has_room(
             some_dtype_of(grads),
             (_sizes_of_grads := sizes_of(grads))[:1],
             contents_of(size),
@@ -276,8 +284,9 @@ def resize_nearest_neighbor_grad(
             originals.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `memory(T, shape(grads)[:1],
-            contents(size), shape(grads)[3:])`.
+        OpError: the op refuses an argument. The call needs
+            `elements(grads) > 0 or extent(shape(grads)[:3]) <= 2**31`, `memory(T,
+            shape(grads)[:1], contents(size), shape(grads)[3:])`.
 
     Example:
         >>> grads = np.ones((1, 1, 6, 1), np.float32)

@@ -26,6 +26,7 @@ from opwright_runtime.gencode import (
     graphs,
     has_room,
     new,
+    rank_of,
     value_of,
 )
 from typing_extensions import Never, TypeVar
@@ -86,7 +87,10 @@ class DecodePaddedRaw(TensorOp[OutType]):
     """
 
     OP_NAME = "DecodePaddedRaw"
-    REQUIRES = ('memory("uint8", elements(input_bytes), value(fixed_length))',)
+    REQUIRES = (
+        "rank(input_bytes) < 254",
+        'memory("uint8", elements(input_bytes), value(fixed_length))',
+    )
     SHAPES = {
         "input_bytes": "(*x,)",
         "fixed_length": "()",
@@ -158,6 +162,7 @@ class DecodePaddedRaw(TensorOp[OutType]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
+                `rank(input_bytes) < 254`,
                 `memory("uint8", elements(input_bytes), value(fixed_length))`.
 
         Example:
@@ -211,7 +216,9 @@ MERGE = DecodePaddedRaw.Options.merge
 def _holds(input_bytes: object, fixed_length: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room("uint8", elements_of(input_bytes), value_of(fixed_length))
+        return rank_of(input_bytes) < 254 and has_room(
+            "uint8", elements_of(input_bytes), value_of(fixed_length)
+        )
     except Exception:
         return False
 
@@ -250,7 +257,7 @@ def decode_padded_raw(
         output: `out_type`, `*x _`. The numbers, a row of them for each string.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `rank(input_bytes) < 254`,
             `memory("uint8", elements(input_bytes), value(fixed_length))`.
 
     Example:
