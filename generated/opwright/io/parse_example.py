@@ -18,7 +18,11 @@ from opwright_runtime.gencode import (
     elements_of,
     execute,
     graphs,
+    has_room,
+    most_of,
     new,
+    products_of,
+    shapes_of,
     tensors_of,
 )
 from typing_extensions import NamedTuple, Never
@@ -103,7 +107,10 @@ class ParseExample(Op):
     """
 
     OP_NAME = "ParseExample"
-    REQUIRES = ("elements(sparse_keys, dense_keys) == 1",)
+    REQUIRES = (
+        "elements(sparse_keys, dense_keys) == 1",
+        'len(dense_shapes) == 0 or memory("int64", elements(serialized), most(products(dense_shapes)))',
+    )
     SHAPES = {
         "serialized": "(n,)",
         "names": "either((n,), (0,))",
@@ -186,7 +193,8 @@ class ParseExample(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(sparse_keys, dense_keys) == 1`.
+                `elements(sparse_keys, dense_keys) == 1`, `len(dense_shapes) == 0 or
+                memory("int64", elements(serialized), most(products(dense_shapes)))`.
 
         Example:
             >>> feature = {"age": {"int64_list": {"value": [5]}}}
@@ -201,7 +209,11 @@ class ParseExample(Op):
         op: ParseExample = new(ParseExample)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(sparse_keys, dense_keys):
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(serialized, sparse_keys, dense_keys, dense_shapes)
+            ):
                 (
                     op.sparse_indices,
                     op.sparse_values,
@@ -232,13 +244,30 @@ class ParseExample(Op):
         )
 
 
-def _holds(sparse_keys: object, dense_keys: object) -> bool:
+def _holds(
+    serialized: object,
+    sparse_keys: object,
+    dense_keys: object,
+    dense_shapes: Sequence[object],
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return all(
-            elements_of(_sparse_keys) == 1 for _sparse_keys in tensors_of(sparse_keys)
-        ) and all(
-            elements_of(_dense_keys) == 1 for _dense_keys in tensors_of(dense_keys)
+        return (
+            all(
+                elements_of(_sparse_keys) == 1
+                for _sparse_keys in tensors_of(sparse_keys)
+            )
+            and all(
+                elements_of(_dense_keys) == 1 for _dense_keys in tensors_of(dense_keys)
+            )
+            and (
+                len(dense_shapes) == 0
+                or has_room(
+                    "int64",
+                    elements_of(serialized),
+                    most_of(products_of(shapes_of(dense_shapes))),
+                )
+            )
         )
     except Exception:
         return False
@@ -302,7 +331,8 @@ def parse_example(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(sparse_keys, dense_keys) == 1`.
+            `elements(sparse_keys, dense_keys) == 1`, `len(dense_shapes) == 0 or
+            memory("int64", elements(serialized), most(products(dense_shapes)))`.
 
     Example:
         >>> feature = {"age": {"int64_list": {"value": [5]}}}
@@ -317,7 +347,11 @@ def parse_example(
     fast_path_error = None
     _result: ParseExampleOutputs
     try:
-        if context[EAGER] and not graphs.stack and _holds(sparse_keys, dense_keys):
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(serialized, sparse_keys, dense_keys, dense_shapes)
+        ):
             _result = ParseExampleOutputs._make(
                 execute(
                     context[CURRENT],

@@ -15,9 +15,14 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
+    has_room,
+    most_of,
     new,
+    products_of,
+    shapes_of,
 )
 from typing_extensions import NamedTuple, Never
 
@@ -112,7 +117,10 @@ class ParseExampleV2(Op):
     """
 
     OP_NAME = "ParseExampleV2"
-    REQUIRES = ("num_sparse == len(sparse_types)",)
+    REQUIRES = (
+        "num_sparse == len(sparse_types)",
+        'len(dense_shapes) == 0 or memory("int64", elements(serialized), most(products(dense_shapes)))',
+    )
     SHAPES = {
         "serialized": "where((*b,), len(b) <= 1)",
         "names": "either((*b,), (0,))",
@@ -222,7 +230,8 @@ class ParseExampleV2(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `num_sparse == len(sparse_types)`.
+                `num_sparse == len(sparse_types)`, `len(dense_shapes) == 0 or
+                memory("int64", elements(serialized), most(products(dense_shapes)))`.
 
         Example:
             >>> feature = {"age": {"int64_list": {"value": [5]}}}
@@ -238,7 +247,11 @@ class ParseExampleV2(Op):
         op: ParseExampleV2 = new(ParseExampleV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(num_sparse, sparse_types):
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(serialized, num_sparse, sparse_types, dense_shapes)
+            ):
                 (
                     op.sparse_indices,
                     op.sparse_values,
@@ -284,10 +297,22 @@ class ParseExampleV2(Op):
         )
 
 
-def _holds(num_sparse: int, sparse_types: Sequence[object]) -> bool:
+def _holds(
+    serialized: object,
+    num_sparse: int,
+    sparse_types: Sequence[object],
+    dense_shapes: Sequence[object],
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return num_sparse == len(sparse_types)
+        return num_sparse == len(sparse_types) and (
+            len(dense_shapes) == 0
+            or has_room(
+                "int64",
+                elements_of(serialized),
+                most_of(products_of(shapes_of(dense_shapes))),
+            )
+        )
     except Exception:
         return False
 
@@ -364,7 +389,8 @@ def parse_example_v2(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `num_sparse == len(sparse_types)`.
+            `num_sparse == len(sparse_types)`, `len(dense_shapes) == 0 or
+            memory("int64", elements(serialized), most(products(dense_shapes)))`.
 
     Example:
         >>> feature = {"age": {"int64_list": {"value": [5]}}}
@@ -380,7 +406,11 @@ def parse_example_v2(
     fast_path_error = None
     _result: ParseExampleV2Outputs
     try:
-        if context[EAGER] and not graphs.stack and _holds(num_sparse, sparse_types):
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(serialized, num_sparse, sparse_types, dense_shapes)
+        ):
             _result = ParseExampleV2Outputs._make(
                 execute(
                     context[CURRENT],

@@ -17,7 +17,11 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    has_room,
+    most_of,
     new,
+    products_of,
+    shapes_of,
 )
 from typing_extensions import NamedTuple, Never
 
@@ -100,7 +104,10 @@ class ParseSingleExample(Op):
     """
 
     OP_NAME = "ParseSingleExample"
-    REQUIRES = ("num_sparse == len(sparse_types)",)
+    REQUIRES = (
+        "num_sparse == len(sparse_types)",
+        'len(dense_shapes) == 0 or memory("int64", most(products(dense_shapes)))',
+    )
     SHAPES = {
         "serialized": "()",
         "dense_defaults": "(...,)",
@@ -177,7 +184,8 @@ class ParseSingleExample(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `num_sparse == len(sparse_types)`.
+                `num_sparse == len(sparse_types)`, `len(dense_shapes) == 0 or
+                memory("int64", most(products(dense_shapes)))`.
 
         Example:
             >>> feature = {"age": {"int64_list": {"value": [5]}}}
@@ -192,7 +200,11 @@ class ParseSingleExample(Op):
         op: ParseSingleExample = new(ParseSingleExample)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(num_sparse, sparse_types):
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(num_sparse, sparse_types, dense_shapes)
+            ):
                 (
                     op.sparse_indices,
                     op.sparse_values,
@@ -232,10 +244,15 @@ class ParseSingleExample(Op):
         )
 
 
-def _holds(num_sparse: int, sparse_types: Sequence[object]) -> bool:
+def _holds(
+    num_sparse: int, sparse_types: Sequence[object], dense_shapes: Sequence[object]
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return num_sparse == len(sparse_types)
+        return num_sparse == len(sparse_types) and (
+            len(dense_shapes) == 0
+            or has_room("int64", most_of(products_of(shapes_of(dense_shapes))))
+        )
     except Exception:
         return False
 
@@ -296,7 +313,8 @@ def parse_single_example(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `num_sparse == len(sparse_types)`.
+            `num_sparse == len(sparse_types)`, `len(dense_shapes) == 0 or
+            memory("int64", most(products(dense_shapes)))`.
 
     Example:
         >>> feature = {"age": {"int64_list": {"value": [5]}}}
@@ -311,7 +329,11 @@ def parse_single_example(
     fast_path_error = None
     _result: ParseSingleExampleOutputs
     try:
-        if context[EAGER] and not graphs.stack and _holds(num_sparse, sparse_types):
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(num_sparse, sparse_types, dense_shapes)
+        ):
             _result = ParseSingleExampleOutputs._make(
                 execute(
                     context[CURRENT],
