@@ -138,8 +138,7 @@ def _of_tensors(op: Op) -> str:
     if found is None or found[0] != [arg.name for arg in op.inputs]:
         return ""
     names, bound = found
-    product = " * ".join(f"elements_in({naming.argument(name)})" for name in names)
-    return f"0 < {product} < {bound}"
+    return _within("elements_in", map(naming.argument, names), bound)
 
 
 def _text(part: ast.expr) -> str:
@@ -593,9 +592,14 @@ def _with_elements_first(node: ast.expr) -> ast.expr:
     found = conditions.bounded(node)
     if found is None:
         return node
-    names, bound = found
-    product = " * ".join(f"elements({name})" for name in names)
-    return ast.BoolOp(ast.Or(), [_expression(f"0 < {product} < {bound}"), node])
+    first = _expression(_within("elements", *found))
+    return ast.BoolOp(ast.Or(), [first, node])
+
+
+def _within(function: str, names: Iterable[str], bound: int) -> str:
+    """That the product of a function of some arguments is not 0, and below a bound."""
+    product = " * ".join(f"{function}({name})" for name in names)
+    return f"0 < {product} < {bound}"
 
 
 def words(texts: Sequence[str]) -> str:
