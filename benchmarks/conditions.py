@@ -45,7 +45,7 @@ TARGET = 2e-6
 # fmt: off
 READERS = {
     "all_finite", "are_held", "are_pairs", "are_spans", "banded_of", "contents_of",
-    "held_by", "held_of", "is_batched", "is_convolved", "is_nan_free",
+    "held_by", "held_of", "is_batched", "is_convolved", "is_divided", "is_nan_free",
     "is_permutation", "is_rising", "is_single", "is_table", "known_held_of", "last_of",
     "least_of", "most_of", "padded_of", "steps_of", "value_of",
 }

@@ -55,6 +55,7 @@ _OF_ATTRS: Final = {
     "positives": (Kind.ROW,),
     "ranks": (Kind.ROWS,),
     "products": (Kind.ROWS,),
+    "extents": (Kind.ROWS,),
 }
 
 
@@ -62,6 +63,7 @@ _ATTRS_ONLY: Final = {
     "positives": "a list of numbers",
     "ranks": "a list of shapes",
     "products": "a list of shapes",
+    "extents": "a list of shapes",
     "results": "functions",
 }
 
@@ -291,11 +293,10 @@ class _Check:
             raise ShapeError(node.col_offset, message)
         for argument in node.args[inputs:]:
             self.text(argument)
-        if name in OF_HANDLES:
-            for argument in node.args:
-                self.handle(argument)
-            return kind
-        for argument in node.args[:inputs]:
+        handles = OF_HANDLES.get(name, 0)
+        for argument in node.args[:handles]:
+            self.handle(argument)
+        for argument in node.args[handles:inputs]:
             if name in OF_LISTS:
                 self.list_of_tensors(argument)
             self.property(name, argument)
@@ -397,6 +398,7 @@ _PYTHON: Final = {
     "positives": "positives_of",
     "ranks": "ranks_of",
     "products": "products_of",
+    "extents": "extents_of",
     "nan_free": "is_nan_free",
     "named": "are_named",
     "slices": "are_slices",
@@ -411,6 +413,7 @@ _PYTHON: Final = {
     "banded": "banded_of",
     "pairs": "are_pairs",
     "single": "is_single",
+    "divides": "is_divided",
     "convolves": "is_convolved",
     "subscripts": "are_subscripts",
     "writable": "is_writable",

@@ -210,9 +210,9 @@ HELPERS: Final = frozenset(
     | {"are_subscripts"}
     | {"banded_of", "batches_of", "broadcast_of", "contents_of", "dims_of"}
     | {"dtype_name", "dtype_of", "einsum_of", "elements_of", "indexed_of", "reduced_of"}
-    | {"extent_of", "has_room", "have_ranks"}
-    | {"is_batched", "is_convolved", "is_nan_free", "is_permutation", "is_removable"}
-    | {"is_rising", "is_writable"}
+    | {"extent_of", "extents_of", "has_room", "have_ranks"}
+    | {"is_batched", "is_convolved", "is_divided", "is_nan_free", "is_permutation"}
+    | {"is_removable", "is_rising", "is_writable"}
     | {"is_single", "is_table", "known_held_of", "last_of"}
     | {"least_of", "most_of", "padded_of", "positives_of", "product_of"}
     | {"products_of", "rank_of", "ranks_of", "removed", "results_of"}

@@ -18516,6 +18516,8 @@ def FixedUnigramCandidateSampler(
     With `unique` it draws until `num_sampled` different classes are there, and expected
     counts take the number of draws into account. More of them than there are classes
     are refused, and so are more draws than classes have a frequency above 0.
+    Frequencies below 0 and a `distortion` that is not from -64 to 64 are refused with
+    `unique`: the op would draw without end.
 
     LearnedUnigramCandidateSampler counts frequencies on the way;
     LogUniformCandidateSampler needs none.
@@ -38423,9 +38425,10 @@ def ResourceAccumulatorApplyGradient(
 
     InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
     from that of the gradients already in it; or `local_step` is not a scalar. A
-    gradient of another dtype than the accumulator's is refused in eager calls, and in
-    graphs that know what makes the handle. A handle that is an argument of a function
-    does not say that dtype: there such a gradient ends the process.
+    gradient of another dtype than the accumulator's is refused in eager calls, in
+    graphs that know what makes the handle, and in graphs that check their ops. A handle
+    that is an argument of a function does not say that dtype: without checks such a
+    gradient ends the process there.
 
     A tensor of several handles is refused.
 
@@ -39683,8 +39686,9 @@ def ResourceScatterDiv(
 
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, one division follows the other. Integers are cut
-    off towards zero; on the CPU a divisor 0 is refused, for floats as well. The least
-    integer over -1 ends the process there: only the variable knows its rows.
+    off towards zero; on the CPU a divisor 0 is refused, for floats as well. So is the
+    lowest integer over -1, which is no integer of its dtype. In a graph that does not
+    check its ops it ends the process.
 
     On the CPU an index that is not in range is refused, and rows before it are changed
     by then; GPUs leave its row out. They take the variable's handle and give nothing

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from opwright_notation.evaluation import Evaluation
 from opwright_notation.functions import FUNCTIONS, OPERATORS, Kind
-from opwright_notation.rows import broadcast
+from opwright_notation.rows import broadcast, known_extent
 from opwright_notation.sizes import MisfitError, Sizes, count
 from opwright_notation.syntax import ShapeError, is_call
 
@@ -57,6 +57,10 @@ def _ranks(found: Any) -> object:
     return tuple(None if row is None else len(row) for row in found)
 
 
+def _extents(found: Any) -> object:
+    return tuple(None if row is None else known_extent(row) for row in found)
+
+
 #: The properties by name. The runtime has a function for each, which has its meaning
 #: for tensors.
 PROPERTIES: Final = {
@@ -87,6 +91,7 @@ PROPERTIES: Final = {
     "held": Property(Kind.ROW),
     "ranks": Property(Kind.ROW, _ranks),
     "products": Property(Kind.ROW, lambda rows: tuple(map(math.prod, rows))),
+    "extents": Property(Kind.ROW, _extents),
     "positives": Property(Kind.SIZE, lambda row: sum(n > 0 for n in row)),
     # A function is given by the number of its results.
     "results": Property(Kind.SIZE, lambda number: number),
@@ -107,6 +112,8 @@ MEMORY: Final = "memory"
 #: dtypes of the table.
 #: `single(dataset)`: no element of the data set has another number of values than 1, as
 #: far as the data set states their shapes.
+#: `divides(x, indices, y)`: no integer of these rows of the variable of the handle `x`
+#: is the lowest one where `y` has -1.
 #: `convolves(x, filter, padding, dilations, numbers)`: `x` has the axes that `numbers`
 #: names, none of its spatial axes gets a negative size from the dilations and the
 #: padding, and none of those of `filter` is empty.
@@ -125,6 +132,7 @@ JOINT: Final = {
     "banded": (4, Kind.ROW),
     "pairs": (2, Kind.FLAG),
     "single": (1, Kind.FLAG),
+    "divides": (3, Kind.FLAG),
     "convolves": (4, Kind.FLAG),
     "subscripts": (0, Kind.FLAG),
     "writable": (0, Kind.FLAG),
@@ -135,8 +143,8 @@ JOINT: Final = {
 }
 #: Those that take a list of tensors as a whole, and depend on their shapes only.
 OF_LISTS: Final = frozenset({"einsum", "batches", "indexed", "reduced"})
-#: Those of handles.
-OF_HANDLES: Final = frozenset({"pairs", "single"})
+#: Those of handles: how many of their first inputs are handles.
+OF_HANDLES: Final = {"pairs": 2, "single": 1, "divides": 1}
 OF_TEXT: Final = OF_LISTS | {"convolves", "subscripts", "writable"}
 #: Those that take several attrs that are text: how many at most.
 MOST_TEXTS: Final = {"writable": 2}

@@ -67,6 +67,10 @@ _PREDICATES: Final = {
         "the data set must have pairs of a key and a value of the table's dtypes",
     ),
     "single": ("has elements of several values", "each must have one value"),
+    "divides": (
+        "has the lowest integer where the divisor is -1",
+        "the quotient must be an integer of its dtype",
+    ),
     "nan_free": ("has nan", "no element may be nan"),
     "named": ("has an empty name", "each name must have a character"),
     "removable": ("is the handle of an accumulator", "it must be another resource"),

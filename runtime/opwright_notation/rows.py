@@ -16,6 +16,11 @@ def extent(row: tuple[int, ...]) -> int:
     return math.prod(row) or math.prod([size for size in row if size])
 
 
+def known_extent(row: tuple[int | None, ...]) -> int:
+    """The product of the sizes that are known and not 0."""
+    return math.prod([size for size in row if size])
+
+
 def broadcast(*rows: tuple[object, ...]) -> tuple[object, ...]:
     """The shape of tensors of these shapes together.
 

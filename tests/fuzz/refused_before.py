@@ -69,6 +69,14 @@ REFUSED_FOR = {
             "leaves out a place outside the image, or ends where its index overflows",
         ),
     ),
+    "DenseCountSparseOutput": (
+        r"prod\(shape\(values\)",
+        "keeps 32 bits of the number of rows without elements, or counts for minutes",
+    ),
+    "DestroyResourceOp": (
+        "handle of an accumulator",
+        "removes an accumulator that its kernel still uses, and ends the process later",
+    ),
     "Dilation2D": (
         r"shape\(filter\)",
         "counts the rows of an empty filter, of which it keeps 32 bits, for minutes",
@@ -87,8 +95,8 @@ REFUSED_FOR = {
         "keeps 32 bits of the sizes of images without elements, or ends",
     ),
     "FixedUnigramCandidateSampler": (
-        r"positives\(unigrams\)",
-        "draws from weights below 0, or never ends",
+        r"positives\(unigrams\)|distortion is|unigrams contains",
+        "draws from weights below 0 or beyond a float, or never ends",
     ),
     "FusedPadConv2D": (
         r"strides\[[12]\] \+",
@@ -98,6 +106,10 @@ REFUSED_FOR = {
         "(key|value)_index is",
         "leaves a table alone that is filled, or ends",
     ),
+    "KmeansPlusPlusInitialization": (
+        "num_retries_per_sample is",
+        "counts tries beyond an int64 as none and draws no row, or tries for years",
+    ),
     **dict.fromkeys(
         ("MatrixDiagPart", "Qr"),
         (
@@ -105,9 +117,17 @@ REFUSED_FOR = {
             "takes an empty matrix if 32 bits of its size are few rows, or ends",
         ),
     ),
+    "MaxPoolGradGradV2": (
+        "ksize contains",
+        "gives zeros for windows of no size where the sizes seem to fit, or ends",
+    ),
     "Mfcc": (
         "lower_frequency_limit has",
         "makes coefficients of channels that no frequency has, or ends",
+    ),
+    "ParseExample": (
+        "_keys.* has .* elements",
+        "leaves out a key without a default, or reads a text that is not there",
     ),
     "QuantizedInstanceNorm": (
         "x has size .* at axis 2",
@@ -123,6 +143,10 @@ REFUSED_FOR = {
         "gives an empty tensor of another dtype, or for other rows, where there are no "
         "indices, or ends",
     ),
+    "ScaleAndTranslateGrad": (
+        "grads has size .* at axis 0",
+        "keeps 32 bits of the number of images without elements, or counts for minutes",
+    ),
     "SpaceToBatch": (
         r"shape\(input\)",
         "walks over pixels without elements, for seconds or hours",
@@ -134,6 +158,10 @@ REFUSED_FOR = {
     "StatelessRandomPoisson": (
         "lam contains inf",
         "gives integers of 0 for an infinite mean, and never ends for a large one",
+    ),
+    "StringNGrams": (
+        "data_splits contains",
+        "makes nothing of splits that go back where no text is read, or ends",
     ),
     "TensorListGetItem": (
         "element_shape has",

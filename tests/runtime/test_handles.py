@@ -136,3 +136,63 @@ def test_destroy_of_accumulator_is_refused() -> None:
         made = opwright.train.resource_conditional_accumulator(tf.float32, [2])
         with pytest.raises(errors.OpInputError, match="is the handle of an"):
             opwright.variables.destroy_resource_op(made)
+
+
+def test_checked_gradient_of_passed_accumulator_compares_dtypes() -> None:
+    sums = accumulator()
+
+    def checked(dtype: tf.DType) -> Callable[[tf.Tensor], None]:
+        def applied(handle: tf.Tensor) -> None:
+            with opwright.checked():
+                apply(handle, dtype)
+
+        return tf.function(applied, input_signature=[HANDLE])
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="expected"):
+        checked(tf.float64)(sums)
+    checked(tf.float32)(sums)
+    applied = opwright.train.resource_accumulator_num_accumulated(sums)
+    assert int(applied.numpy()) == 1  # The check itself adds no gradient.
+
+
+LOWEST = -(2**31)
+# Rows, indices, divisors; whether the quotients are integers of 32 bits.
+DIVISIONS: list[tuple[list[int], list[int], int | list[int], bool]] = [
+    ([LOWEST, 5], [0], [-1], False),
+    ([LOWEST, 5], [1], [-1], True),
+    ([LOWEST, 5], [1, 0], [-1, 2], True),
+    ([LOWEST, 5], [1, 0], [2, -1], False),
+    ([LOWEST, 5], [1, 0], -1, False),
+    ([LOWEST, 5], [], -1, True),
+]
+
+
+@pytest.mark.parametrize("mode", ["eager", "function"])
+@pytest.mark.parametrize(("rows", "indices", "divisors", "fits"), DIVISIONS)
+def test_division_of_lowest_integer_is_refused(
+    mode: str, rows: list[int], indices: list[int], divisors: Any, fits: bool
+) -> None:
+    variable = tf.Variable(tf.constant(rows, tf.int32))
+
+    def divide(handle: tf.Tensor, indices: tf.Tensor, divisors: tf.Tensor) -> None:
+        with opwright.checked():
+            opwright.variables.resource_scatter_div(handle, indices, divisors)
+
+    call = divide if mode == "eager" else tf.function(divide)
+    arguments = tf.constant(indices, tf.int32), tf.constant(divisors, tf.int32)
+    if not fits:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="divi"):
+            call(variable.handle, *arguments)
+        assert variable.numpy().tolist() == rows
+        return
+    call(variable.handle, *arguments)
+    expected = list(rows)
+    for at, by in zip(indices, np.broadcast_to(divisors, len(indices)), strict=True):
+        expected[at] = int(expected[at] / by)
+    assert variable.numpy().tolist() == expected
+
+
+def test_division_of_other_dtypes_reads_no_variable() -> None:
+    floats = tf.Variable([1.0, -4.0])
+    opwright.variables.resource_scatter_div(floats.handle, [0, 1], [-1.0, 2.0])
+    assert floats.numpy().tolist() == [-1.0, -2.0]

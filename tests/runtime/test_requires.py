@@ -55,7 +55,7 @@ from opwright.variables import resource_gather
 from opwright_codegen import load, requirements
 from opwright_notation.conditions import JOINT, Condition, parsed
 from opwright_notation.evaluation import Facts
-from opwright_runtime._binding import equations, memory, properties, texts
+from opwright_runtime._binding import equations, memory, properties, resources, texts
 from opwright_runtime._internals import ConvolutionDimensionNumbers
 from support.versions import until
 
@@ -196,10 +196,10 @@ def test_dtype_of_handle_without_variable_is_checked() -> None:
     handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[2, 3], shared_name="bare")
     with pytest.raises(OpInputError, match="resource holds float32; it must hold int"):
         resource_gather(handle, [0], tf.int64)
-    assert properties.held_of(handle) == (2, 3)
+    assert resources.held_of(handle) == (2, 3)
     unknown = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=None, shared_name="any")
-    assert properties.held_of(unknown) is None
-    assert properties.held_by(unknown) == "float32"
+    assert resources.held_of(unknown) is None
+    assert resources.held_by(unknown) == "float32"
 
 
 def test_shape_of_variable_is_checked() -> None:
@@ -269,7 +269,7 @@ def test_data_set_for_records_has_one_string_per_element(
 @until("2.22")
 def test_data_set_for_records_of_unknown_sizes_is_taken(tmp_path: Path) -> None:
     data = tf.data.Dataset.from_tensors("a").batch(1)._variant_tensor
-    assert properties.is_single(data)
+    assert resources.is_single(data)
     dataset_to_tf_record(data, str(tmp_path / "records"), "")
 
 
@@ -286,7 +286,7 @@ def test_dtype_of_accumulator_is_checked(dtype: str) -> None:
     sums = tf.raw_ops.ResourceConditionalAccumulator(
         dtype=dtype, shape=[2], shared_name=f"sums of {dtype}"
     )
-    assert properties.held_by(sums) == dtype
+    assert resources.held_by(sums) == dtype
     with pytest.raises(OpInputError, match=f"handle holds {dtype}; it must hold int32"):
         resource_accumulator_apply_gradient(sums, 5, np.int32([1, 2]))
     resource_accumulator_apply_gradient(sums, 5, tf.constant([1, 2], dtype))
@@ -537,7 +537,7 @@ def generated(condition: str) -> Callable[..., bool]:
     assert op is not None, problems
     found = requirements.in_python(op)
     code = compile(found.condition, condition, "eval")
-    names = vars(properties) | {"__builtins__": builtins}
+    names = vars(properties) | vars(resources) | {"__builtins__": builtins}
 
     def holds(**arguments: Any) -> bool:
         try:
@@ -771,8 +771,8 @@ def test_table_of_several_handles_is_the_first() -> None:
     pairs = tf.data.Dataset.from_tensors(("a", np.int64(1)))
     floats = tf.data.Dataset.from_tensors(("a", 1.0))
     handles = tf.stack([table, make(tf.int64, tf.int64)])
-    assert properties.are_pairs(handles, pairs._variant_tensor)
-    assert not properties.are_pairs(handles, floats._variant_tensor)
+    assert resources.are_pairs(handles, pairs._variant_tensor)
+    assert not resources.are_pairs(handles, floats._variant_tensor)
 
 
 def test_padded_of_adds_paddings_to_shape() -> None:

@@ -24,6 +24,7 @@ from opwright_runtime.gencode import (
     new,
     product_of,
     products_of,
+    rank_of,
     ranks_of,
     shapes_of,
     sizes_of,
@@ -93,6 +94,7 @@ class MapDefun(Op):
 
     OP_NAME = "MapDefun"
     REQUIRES = (
+        "rank(captured_inputs) < 254",
         "most(ranks(output_shapes)) < 254",
         "most(products(output_shapes)) < 2**40",
         "len(arguments) == 0 or elements(arguments[0]) > 0 or prod(shape(arguments[0])[:1]) <= 2**20",
@@ -182,7 +184,7 @@ class MapDefun(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `most(ranks(output_shapes)) < 254`,
+                `rank(captured_inputs) < 254`, `most(ranks(output_shapes)) < 254`,
                 `most(products(output_shapes)) < 2**40`, `len(arguments) == 0 or
                 elements(arguments[0]) > 0 or prod(shape(arguments[0])[:1]) <= 2**20`.
 
@@ -200,7 +202,11 @@ class MapDefun(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(arguments, output_shapes):
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(arguments, captured_inputs, output_shapes)
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "MapDefun",
@@ -236,11 +242,19 @@ DEFAULTS = MapDefun.Options()
 MERGE = MapDefun.Options.merge
 
 
-def _holds(arguments: object, output_shapes: Sequence[object]) -> bool:
+def _holds(
+    arguments: object, captured_inputs: object, output_shapes: Sequence[object]
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            most_of(ranks_of((_shapes_of_output_shapes := shapes_of(output_shapes))))
+            all(
+                rank_of(_captured_inputs) < 254
+                for _captured_inputs in tensors_of(captured_inputs)
+            )
+            and most_of(
+                ranks_of((_shapes_of_output_shapes := shapes_of(output_shapes)))
+            )
             < 254
             and most_of(products_of(_shapes_of_output_shapes)) < 1099511627776
             and (
@@ -300,9 +314,9 @@ def map_defun(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `most(ranks(output_shapes)) < 254`, `most(products(output_shapes)) < 2**40`,
-            `len(arguments) == 0 or elements(arguments[0]) > 0 or
-            prod(shape(arguments[0])[:1]) <= 2**20`.
+            `rank(captured_inputs) < 254`, `most(ranks(output_shapes)) < 254`,
+            `most(products(output_shapes)) < 2**40`, `len(arguments) == 0 or
+            elements(arguments[0]) > 0 or prod(shape(arguments[0])[:1]) <= 2**20`.
 
     Example:
         >>> spec = tf.TensorSpec([], tf.float32)
@@ -317,7 +331,11 @@ def map_defun(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack and _holds(arguments, output_shapes):
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(arguments, captured_inputs, output_shapes)
+        ):
             _result = execute(
                 context[CURRENT],
                 "MapDefun",

@@ -28,6 +28,7 @@ from opwright_runtime.gencode import (
     graphs,
     has_room,
     new,
+    product_of,
     sizes_of,
     some_dtype_of,
 )
@@ -84,7 +85,7 @@ class ResizeNearestNeighborGrad(TensorOp[T]):
 
     OP_NAME = "ResizeNearestNeighborGrad"
     REQUIRES = (
-        "elements(grads) > 0 or extent(shape(grads)[:3]) <= 2**31",
+        "elements(grads) > 0 or prod(shape(grads)[:1]) == 0 or extent(shape(grads)[:3]) <= 2**31",
         "memory(T, shape(grads)[:1], contents(size), shape(grads)[3:])",
     )
     SHAPES = {
@@ -174,9 +175,9 @@ class ResizeNearestNeighborGrad(TensorOp[T]):
                 originals.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `elements(grads) > 0 or extent(shape(grads)[:3]) <= 2**31`, `memory(T,
-                shape(grads)[:1], contents(size), shape(grads)[3:])`.
+            OpError: the op refuses an argument. The call needs `elements(grads) > 0 or
+                prod(shape(grads)[:1]) == 0 or extent(shape(grads)[:3]) <= 2**31`,
+                `memory(T, shape(grads)[:1], contents(size), shape(grads)[3:])`.
 
         Example:
             >>> grads = np.ones((1, 1, 6, 1), np.float32)
@@ -233,7 +234,9 @@ def _holds(grads: object, size: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            elements_of(grads) > 0 or extent_of(sizes_of(grads)[:3]) <= 2147483648
+            elements_of(grads) > 0
+            or product_of(sizes_of(grads)[:1]) == 0
+            or extent_of(sizes_of(grads)[:3]) <= 2147483648
         ) and has_room(
             some_dtype_of(grads),
             (_sizes_of_grads := sizes_of(grads))[:1],
@@ -284,9 +287,9 @@ def resize_nearest_neighbor_grad(
             originals.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
-            `elements(grads) > 0 or extent(shape(grads)[:3]) <= 2**31`, `memory(T,
-            shape(grads)[:1], contents(size), shape(grads)[3:])`.
+        OpError: the op refuses an argument. The call needs `elements(grads) > 0 or
+            prod(shape(grads)[:1]) == 0 or extent(shape(grads)[:3]) <= 2**31`,
+            `memory(T, shape(grads)[:1], contents(size), shape(grads)[3:])`.
 
     Example:
         >>> grads = np.ones((1, 1, 6, 1), np.float32)

@@ -16,6 +16,7 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -73,6 +74,7 @@ class Diag(TensorOp[T]):
     """
 
     OP_NAME = "Diag"
+    REQUIRES = ("rank(diagonal) < 128",)
     SHAPES = {
         "diagonal": "where((*x,), len(x) >= 1)",
         "output": "(*x, *x)",
@@ -116,7 +118,7 @@ class Diag(TensorOp[T]):
                 the input by all of them, it is diagonal.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(diagonal) < 128`.
 
         Example:
             >>> diag([1, 2, 3]).numpy()
@@ -131,12 +133,20 @@ class Diag(TensorOp[T]):
         op: Diag[U] = new(Diag)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(diagonal):
                 op.output = execute(context[CURRENT], "Diag", None, diagonal)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (diagonal,), {}, fast_path_error)
+
+
+def _holds(diagonal: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(diagonal) < 128
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -170,7 +180,7 @@ def diag(
             input by all of them, it is diagonal.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(diagonal) < 128`.
 
     Example:
         >>> diag([1, 2, 3]).numpy()
@@ -185,7 +195,7 @@ def diag(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(diagonal):
             _result = execute(context[CURRENT], "Diag", name, diagonal)
             return _result
     except Exception as error:

@@ -80,6 +80,8 @@ class FixedUnigramCandidateSampler(Op):
     With `unique` it draws until `num_sampled` different classes are there, and expected
     counts take the number of draws into account. More of them than there are classes
     are refused, and so are more draws than classes have a frequency above 0.
+    Frequencies below 0 and a `distortion` that is not from -64 to 64 are refused with
+    `unique`: the op would draw without end.
 
     LearnedUnigramCandidateSampler counts frequencies on the way;
     LogUniformCandidateSampler needs none.
@@ -112,6 +114,8 @@ class FixedUnigramCandidateSampler(Op):
         "0 <= shard < num_shards",
         "0 <= range_max < 2**31",
         'memory("float32", num_reserved_ids)',
+        "not unique or len(unigrams) == 0 or -64 <= distortion <= 64",
+        "not unique or len(unigrams) == 0 or least(unigrams) >= 0",
         "not unique or len(unigrams) == 0 or distortion <= 0 or num_sampled <= positives(unigrams)",
         'memory("int64", 2, num_sampled)',
         "not unique or distortion >= 0 or len(unigrams) == 0 or least(unigrams) > 0",
@@ -246,7 +250,8 @@ class FixedUnigramCandidateSampler(Op):
         With `unique` it draws until `num_sampled` different classes are there, and
         expected counts take the number of draws into account. More of them than there
         are classes are refused, and so are more draws than classes have a frequency
-        above 0.
+        above 0. Frequencies below 0 and a `distortion` that is not from -64 to 64 are
+        refused with `unique`: the op would draw without end.
 
         LearnedUnigramCandidateSampler counts frequencies on the way;
         LogUniformCandidateSampler needs none.
@@ -291,8 +296,10 @@ class FixedUnigramCandidateSampler(Op):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `1 <= num_shards < 2**31`, `0 <= shard < num_shards`,
-                `0 <= range_max < 2**31`, `memory("float32", num_reserved_ids)`, `not
-                unique or len(unigrams) == 0 or distortion <= 0 or num_sampled <=
+                `0 <= range_max < 2**31`, `memory("float32", num_reserved_ids)`,
+                `not unique or len(unigrams) == 0 or -64 <= distortion <= 64`,
+                `not unique or len(unigrams) == 0 or least(unigrams) >= 0`, `not unique
+                or len(unigrams) == 0 or distortion <= 0 or num_sampled <=
                 positives(unigrams)`, `memory("int64", 2, num_sampled)`, `not unique or
                 distortion >= 0 or len(unigrams) == 0 or least(unigrams) > 0`.
 
@@ -408,6 +415,8 @@ def _holds(
             and 0 <= shard < num_shards
             and 0 <= range_max < 2147483648
             and has_room("float32", num_reserved_ids)
+            and (not unique or len(unigrams) == 0 or -64 <= distortion <= 64)
+            and (not unique or len(unigrams) == 0 or least_of(unigrams) >= 0)
             and (
                 not unique
                 or len(unigrams) == 0
@@ -457,6 +466,8 @@ def fixed_unigram_candidate_sampler(
     With `unique` it draws until `num_sampled` different classes are there, and expected
     counts take the number of draws into account. More of them than there are classes
     are refused, and so are more draws than classes have a frequency above 0.
+    Frequencies below 0 and a `distortion` that is not from -64 to 64 are refused with
+    `unique`: the op would draw without end.
 
     LearnedUnigramCandidateSampler counts frequencies on the way;
     LogUniformCandidateSampler needs none.
@@ -499,10 +510,12 @@ def fixed_unigram_candidate_sampler(
     Raises:
         OpError: the op refuses an argument. The call needs `1 <= num_shards < 2**31`,
             `0 <= shard < num_shards`, `0 <= range_max < 2**31`,
-            `memory("float32", num_reserved_ids)`, `not unique or len(unigrams) == 0 or
-            distortion <= 0 or num_sampled <= positives(unigrams)`,
-            `memory("int64", 2, num_sampled)`, `not unique or distortion >= 0 or
-            len(unigrams) == 0 or least(unigrams) > 0`.
+            `memory("float32", num_reserved_ids)`,
+            `not unique or len(unigrams) == 0 or -64 <= distortion <= 64`,
+            `not unique or len(unigrams) == 0 or least(unigrams) >= 0`, `not unique or
+            len(unigrams) == 0 or distortion <= 0 or num_sampled <=
+            positives(unigrams)`, `memory("int64", 2, num_sampled)`, `not unique or
+            distortion >= 0 or len(unigrams) == 0 or least(unigrams) > 0`.
 
     Example:
         >>> drawn = fixed_unigram_candidate_sampler(

@@ -87,6 +87,7 @@ class QuantizeAndDequantizeV3(TensorOp[T]):
 
     OP_NAME = "QuantizeAndDequantizeV3"
     REQUIRES = (
+        "axis >= -1",
         "elements(num_bits) == 1",
         "not range_given or axis != -1 or elements(input_min, input_max) == 1",
     )
@@ -203,7 +204,7 @@ class QuantizeAndDequantizeV3(TensorOp[T]):
             output: `T`, `*x`. `input`, rounded.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `axis >= -1`,
                 `elements(num_bits) == 1`, `not range_given or axis != -1 or
                 elements(input_min, input_max) == 1`.
 
@@ -272,7 +273,8 @@ def _holds(
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            elements_of(num_bits) == 1
+            axis >= -1
+            and elements_of(num_bits) == 1
             and (not range_given or axis != -1 or elements_of(input_min) == 1)
             and (not range_given or axis != -1 or elements_of(input_max) == 1)
         )
@@ -332,8 +334,9 @@ def quantize_and_dequantize_v3(
         output: `T`, `*x`. `input`, rounded.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `elements(num_bits) == 1`,
-            `not range_given or axis != -1 or elements(input_min, input_max) == 1`.
+        OpError: the op refuses an argument. The call needs `axis >= -1`,
+            `elements(num_bits) == 1`, `not range_given or axis != -1 or
+            elements(input_min, input_max) == 1`.
 
     Example:
         >>> x = [-1.0, 0.3, 1.0]

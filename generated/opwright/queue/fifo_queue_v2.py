@@ -21,8 +21,11 @@ from opwright_runtime.gencode import (
     default,
     describe_missing_args,
     execute,
+    extents_of,
     graphs,
+    most_of,
     new,
+    shapes_of,
 )
 from typing_extensions import Never
 
@@ -81,6 +84,7 @@ class FIFOQueueV2(TensorOp[TResource]):
     """
 
     OP_NAME = "FIFOQueueV2"
+    REQUIRES = ("most(extents(shapes)) < 2**63",)
     SHAPES = {
         "handle": "()",
     }
@@ -189,7 +193,8 @@ class FIFOQueueV2(TensorOp[TResource]):
                 Queue and end with V2.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `most(extents(shapes)) < 2**63`.
 
         Example:
             >>> jobs = fifo_queue_v2([tf.string], shapes=[[]], shared_name='jobs')
@@ -204,7 +209,7 @@ class FIFOQueueV2(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(opts.shapes):
                 op.handle = execute(
                     context[CURRENT],
                     "FIFOQueueV2",
@@ -239,6 +244,14 @@ class FIFOQueueV2(TensorOp[TResource]):
 
 DEFAULTS = FIFOQueueV2.Options()
 MERGE = FIFOQueueV2.Options.merge
+
+
+def _holds(shapes: Sequence[object]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return most_of(extents_of(shapes_of(shapes))) < 9223372036854775808
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -289,7 +302,8 @@ def fifo_queue_v2(
             and end with V2.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `most(extents(shapes)) < 2**63`.
 
     Example:
         >>> jobs = fifo_queue_v2([tf.string], shapes=[[]], shared_name='jobs')
@@ -303,7 +317,7 @@ def fifo_queue_v2(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(shapes):
             _result = execute(
                 context[CURRENT],
                 "FIFOQueueV2",

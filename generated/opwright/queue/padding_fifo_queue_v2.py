@@ -21,8 +21,11 @@ from opwright_runtime.gencode import (
     default,
     describe_missing_args,
     execute,
+    extents_of,
     graphs,
+    most_of,
     new,
+    shapes_of,
 )
 from typing_extensions import Never
 
@@ -85,6 +88,7 @@ class PaddingFIFOQueueV2(TensorOp[TResource]):
     """
 
     OP_NAME = "PaddingFIFOQueueV2"
+    REQUIRES = ("most(extents(shapes)) < 2**63",)
     SHAPES = {
         "handle": "()",
     }
@@ -193,7 +197,8 @@ class PaddingFIFOQueueV2(TensorOp[TResource]):
                 Queue and end with V2.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `most(extents(shapes)) < 2**63`.
 
         Example:
             >>> rows = padding_fifo_queue_v2(
@@ -211,7 +216,7 @@ class PaddingFIFOQueueV2(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(opts.shapes):
                 op.handle = execute(
                     context[CURRENT],
                     "PaddingFIFOQueueV2",
@@ -246,6 +251,14 @@ class PaddingFIFOQueueV2(TensorOp[TResource]):
 
 DEFAULTS = PaddingFIFOQueueV2.Options()
 MERGE = PaddingFIFOQueueV2.Options.merge
+
+
+def _holds(shapes: Sequence[object]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return most_of(extents_of(shapes_of(shapes))) < 9223372036854775808
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -297,7 +310,8 @@ def padding_fifo_queue_v2(
             and end with V2.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `most(extents(shapes)) < 2**63`.
 
     Example:
         >>> rows = padding_fifo_queue_v2(
@@ -314,7 +328,7 @@ def padding_fifo_queue_v2(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(shapes):
             _result = execute(
                 context[CURRENT],
                 "PaddingFIFOQueueV2",

@@ -21,8 +21,11 @@ from opwright_runtime.gencode import (
     default,
     describe_missing_args,
     execute,
+    extents_of,
     graphs,
+    most_of,
     new,
+    shapes_of,
 )
 from typing_extensions import Never
 
@@ -83,6 +86,7 @@ class PriorityQueueV2(TensorOp[TResource]):
     """
 
     OP_NAME = "PriorityQueueV2"
+    REQUIRES = ("most(extents(shapes)) < 2**63",)
     SHAPES = {
         "handle": "()",
     }
@@ -188,7 +192,8 @@ class PriorityQueueV2(TensorOp[TResource]):
                 Queue and end with V2.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `most(extents(shapes)) < 2**63`.
 
         Example:
             >>> todo = [np.array([3, 1, 2]), ['last', 'first', 'second']]
@@ -204,7 +209,7 @@ class PriorityQueueV2(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(shapes):
                 op.handle = execute(
                     context[CURRENT],
                     "PriorityQueueV2",
@@ -239,6 +244,14 @@ class PriorityQueueV2(TensorOp[TResource]):
 
 DEFAULTS = PriorityQueueV2.Options()
 MERGE = PriorityQueueV2.Options.merge
+
+
+def _holds(shapes: Sequence[object]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return most_of(extents_of(shapes_of(shapes))) < 9223372036854775808
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -290,7 +303,8 @@ def priority_queue_v2(
             and end with V2.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `most(extents(shapes)) < 2**63`.
 
     Example:
         >>> todo = [np.array([3, 1, 2]), ['last', 'first', 'second']]
@@ -305,7 +319,7 @@ def priority_queue_v2(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(shapes):
             _result = execute(
                 context[CURRENT],
                 "PriorityQueueV2",

@@ -19,9 +19,12 @@ from opwright_runtime.gencode import (
     default,
     describe_missing_args,
     execute,
+    extents_of,
     graphs,
     has_room,
+    most_of,
     new,
+    shapes_of,
 )
 from typing_extensions import Never
 
@@ -85,7 +88,10 @@ class RandomShuffleQueueV2(TensorOp[TResource]):
     """
 
     OP_NAME = "RandomShuffleQueueV2"
-    REQUIRES = ('memory("complex128", 2, min_after_dequeue)',)
+    REQUIRES = (
+        "most(extents(shapes)) < 2**63",
+        'memory("complex128", 2, min_after_dequeue)',
+    )
     SHAPES = {
         "handle": "()",
     }
@@ -232,6 +238,7 @@ class RandomShuffleQueueV2(TensorOp[TResource]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
+                `most(extents(shapes)) < 2**63`,
                 `memory("complex128", 2, min_after_dequeue)`.
 
         Example:
@@ -248,7 +255,11 @@ class RandomShuffleQueueV2(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(opts.min_after_dequeue):
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(opts.shapes, opts.min_after_dequeue)
+            ):
                 op.handle = execute(
                     context[CURRENT],
                     "RandomShuffleQueueV2",
@@ -294,10 +305,12 @@ DEFAULTS = RandomShuffleQueueV2.Options()
 MERGE = RandomShuffleQueueV2.Options.merge
 
 
-def _holds(min_after_dequeue: int) -> bool:
+def _holds(shapes: Sequence[object], min_after_dequeue: int) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room("complex128", 2, min_after_dequeue)
+        return most_of(
+            extents_of(shapes_of(shapes))
+        ) < 9223372036854775808 and has_room("complex128", 2, min_after_dequeue)
     except Exception:
         return False
 
@@ -361,6 +374,7 @@ def random_shuffle_queue_v2(
 
     Raises:
         OpError: the op refuses an argument. The call needs
+            `most(extents(shapes)) < 2**63`,
             `memory("complex128", 2, min_after_dequeue)`.
 
     Example:
@@ -376,7 +390,7 @@ def random_shuffle_queue_v2(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack and _holds(min_after_dequeue):
+        if context[EAGER] and not graphs.stack and _holds(shapes, min_after_dequeue):
             _result = execute(
                 context[CURRENT],
                 "RandomShuffleQueueV2",

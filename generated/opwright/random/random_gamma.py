@@ -21,6 +21,7 @@ from opwright_runtime.gencode import (
     graphs,
     has_room,
     new,
+    rank_of,
     some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
@@ -92,7 +93,7 @@ class RandomGamma(TensorOp[T]):
 
     OP_NAME = "RandomGamma"
     REQUIRES = (
-        "elements(shape) < 255",
+        "elements(shape) + rank(alpha) < 255",
         "memory(T, contents(shape), elements(alpha))",
     )
     SHAPES = {
@@ -184,7 +185,8 @@ class RandomGamma(TensorOp[T]):
                 last ones.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
+            OpError: the op refuses an argument. The call needs
+                `elements(shape) + rank(alpha) < 255`,
                 `memory(T, contents(shape), elements(alpha))`.
 
         Example:
@@ -230,7 +232,7 @@ MERGE = RandomGamma.Options.merge
 def _holds(shape: object, alpha: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(shape) < 255 and has_room(
+        return elements_of(shape) + rank_of(alpha) < 255 and has_room(
             some_dtype_of(alpha), contents_of(shape), elements_of(alpha)
         )
     except Exception:
@@ -283,7 +285,8 @@ def random_gamma(
             ones.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
+        OpError: the op refuses an argument. The call needs
+            `elements(shape) + rank(alpha) < 255`,
             `memory(T, contents(shape), elements(alpha))`.
 
     Example:

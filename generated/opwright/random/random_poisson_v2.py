@@ -28,6 +28,7 @@ from opwright_runtime.gencode import (
     is_nan_free,
     most_of,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -106,7 +107,7 @@ class RandomPoissonV2(TensorOp[Dtype]):
     REQUIRES = (
         "nan_free(rate)",
         'R == dtype or dtype == "float64" or most(rate) <= (3e38 if dtype == "float32" else 2**63 if dtype == "int64" else 2**31 if dtype == "int32" else 65504)',
-        "elements(shape) < 255",
+        "elements(shape) + rank(rate) < 255",
         "memory(dtype, contents(shape), elements(rate))",
     )
     SHAPES = {
@@ -222,7 +223,7 @@ class RandomPoissonV2(TensorOp[Dtype]):
             OpError: the op refuses an argument. The call needs `nan_free(rate)`, `R ==
                 dtype or dtype == "float64" or most(rate) <= (3e38 if dtype == "float32"
                 else 2**63 if dtype == "int64" else 2**31 if dtype == "int32" else
-                65504)`, `elements(shape) < 255`,
+                65504)`, `elements(shape) + rank(rate) < 255`,
                 `memory(dtype, contents(shape), elements(rate))`.
 
         Example:
@@ -286,7 +287,7 @@ def _holds(shape: object, rate: object, dtype: object) -> bool:
                     )
                 )
             )
-            and elements_of(shape) < 255
+            and elements_of(shape) + rank_of(rate) < 255
             and has_room(dtype_name(dtype), contents_of(shape), elements_of(rate))
         )
     except Exception:
@@ -368,7 +369,8 @@ def random_poisson_v2(
         OpError: the op refuses an argument. The call needs `nan_free(rate)`, `R ==
             dtype or dtype == "float64" or most(rate) <= (3e38 if dtype == "float32"
             else 2**63 if dtype == "int64" else 2**31 if dtype == "int32" else 65504)`,
-            `elements(shape) < 255`, `memory(dtype, contents(shape), elements(rate))`.
+            `elements(shape) + rank(rate) < 255`,
+            `memory(dtype, contents(shape), elements(rate))`.
 
     Example:
         >>> draws = random_poisson_v2([10000], [0.5, 20.0], seed=7)

@@ -117,7 +117,7 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
         "algorithm": "int32",
     }
     REQUIRES = (
-        'dtype(shape) != "int64"',
+        'dtype(shape) != "int64" or elements(shape) == 0',
         'holds(resource, "int64")',
         "nan_free(counts)",
         "elements(shape) < 255",
@@ -219,8 +219,8 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `dtype(shape) != "int64"`, `holds(resource, "int64")`,
-                `nan_free(counts)`, `elements(shape) < 255`,
+                `dtype(shape) != "int64" or elements(shape) == 0`,
+                `holds(resource, "int64")`, `nan_free(counts)`, `elements(shape) < 255`,
                 `memory(dtype, contents(shape))`,
                 `extent(broadcast(shape(counts), shape(probs))) < 2**63`.
 
@@ -279,10 +279,10 @@ def _holds(
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            dtype_of(shape) != "int64"
+            (dtype_of(shape) != "int64" or elements_of(shape) == 0)
             and are_held("int64", resource)
             and is_nan_free(counts)
-            and elements_of(shape) < 255
+            and (_elements_of_shape := elements_of(shape)) < 255
             and has_room(dtype_name(dtype), contents_of(shape))
             and (
                 0 < elements_of(counts) * elements_of(probs) < 9223372036854775808
@@ -371,7 +371,8 @@ def stateful_random_binomial(
         output: `dtype`, `*shape`. The numbers of successes.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `dtype(shape) != "int64"`,
+        OpError: the op refuses an argument. The call needs
+            `dtype(shape) != "int64" or elements(shape) == 0`,
             `holds(resource, "int64")`, `nan_free(counts)`, `elements(shape) < 255`,
             `memory(dtype, contents(shape))`,
             `extent(broadcast(shape(counts), shape(probs))) < 2**63`.

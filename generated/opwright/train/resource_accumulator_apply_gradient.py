@@ -62,9 +62,10 @@ class ResourceAccumulatorApplyGradient(Op):
 
     InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
     from that of the gradients already in it; or `local_step` is not a scalar. A
-    gradient of another dtype than the accumulator's is refused in eager calls, and in
-    graphs that know what makes the handle. A handle that is an argument of a function
-    does not say that dtype: there such a gradient ends the process.
+    gradient of another dtype than the accumulator's is refused in eager calls, in
+    graphs that know what makes the handle, and in graphs that check their ops. A handle
+    that is an argument of a function does not say that dtype: without checks such a
+    gradient ends the process there.
 
     A tensor of several handles is refused.
 
@@ -118,9 +119,10 @@ class ResourceAccumulatorApplyGradient(Op):
 
         InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
         from that of the gradients already in it; or `local_step` is not a scalar. A
-        gradient of another dtype than the accumulator's is refused in eager calls, and
-        in graphs that know what makes the handle. A handle that is an argument of a
-        function does not say that dtype: there such a gradient ends the process.
+        gradient of another dtype than the accumulator's is refused in eager calls, in
+        graphs that know what makes the handle, and in graphs that check their ops. A
+        handle that is an argument of a function does not say that dtype: without checks
+        such a gradient ends the process there.
 
         A tensor of several handles is refused.
 
@@ -211,9 +213,10 @@ def resource_accumulator_apply_gradient(
 
     InvalidArgument: the gradient's shape does not fit the accumulator's, or differs
     from that of the gradients already in it; or `local_step` is not a scalar. A
-    gradient of another dtype than the accumulator's is refused in eager calls, and in
-    graphs that know what makes the handle. A handle that is an argument of a function
-    does not say that dtype: there such a gradient ends the process.
+    gradient of another dtype than the accumulator's is refused in eager calls, in
+    graphs that know what makes the handle, and in graphs that check their ops. A handle
+    that is an argument of a function does not say that dtype: without checks such a
+    gradient ends the process there.
 
     A tensor of several handles is refused.
 

@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    is_divided,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -58,8 +59,9 @@ class ResourceScatterDiv(Op):
 
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, one division follows the other. Integers are cut
-    off towards zero; on the CPU a divisor 0 is refused, for floats as well. The least
-    integer over -1 ends the process there: only the variable knows its rows.
+    off towards zero; on the CPU a divisor 0 is refused, for floats as well. So is the
+    lowest integer over -1, which is no integer of its dtype. In a graph that does not
+    check its ops it ends the process.
 
     On the CPU an index that is not in range is refused, and rows before it are changed
     by then; GPUs leave its row out. They take the variable's handle and give nothing
@@ -81,6 +83,7 @@ class ResourceScatterDiv(Op):
     """
 
     OP_NAME = "ResourceScatterDiv"
+    REQUIRES = ("divides(resource, indices, updates)",)
     SHAPES = {
         "resource": "of((), (n, *r))",
         "indices": "(*k,)",
@@ -112,8 +115,8 @@ class ResourceScatterDiv(Op):
         A scalar in `updates` counts for every row, and `indices` may have any shape. Of
         an index that is there several times, one division follows the other. Integers
         are cut off towards zero; on the CPU a divisor 0 is refused, for floats as well.
-        The least integer over -1 ends the process there: only the variable knows its
-        rows.
+        So is the lowest integer over -1, which is no integer of its dtype. In a graph
+        that does not check its ops it ends the process.
 
         On the CPU an index that is not in range is refused, and rows before it are
         changed by then; GPUs leave its row out. They take the variable's handle and
@@ -138,7 +141,8 @@ class ResourceScatterDiv(Op):
                 one number for all.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `divides(resource, indices, updates)`.
 
         Example:
             >>> v = tf.Variable([8, 9, 7])
@@ -151,7 +155,7 @@ class ResourceScatterDiv(Op):
         op: ResourceScatterDiv = new(ResourceScatterDiv)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(resource, indices, updates):
                 execute(
                     context[CURRENT],
                     "ResourceScatterDiv",
@@ -164,6 +168,14 @@ class ResourceScatterDiv(Op):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (resource, indices, updates), {}, fast_path_error)
+
+
+def _holds(resource: object, indices: object, updates: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return is_divided(resource, indices, updates)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -184,8 +196,9 @@ def resource_scatter_div(
 
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, one division follows the other. Integers are cut
-    off towards zero; on the CPU a divisor 0 is refused, for floats as well. The least
-    integer over -1 ends the process there: only the variable knows its rows.
+    off towards zero; on the CPU a divisor 0 is refused, for floats as well. So is the
+    lowest integer over -1, which is no integer of its dtype. In a graph that does not
+    check its ops it ends the process.
 
     On the CPU an index that is not in range is refused, and rows before it are changed
     by then; GPUs leave its row out. They take the variable's handle and give nothing
@@ -211,7 +224,8 @@ def resource_scatter_div(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `divides(resource, indices, updates)`.
 
     Example:
         >>> v = tf.Variable([8, 9, 7])
@@ -224,7 +238,7 @@ def resource_scatter_div(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(resource, indices, updates):
             _result = execute(
                 context[CURRENT], "ResourceScatterDiv", name, resource, indices, updates
             )

@@ -35,6 +35,7 @@ from opwright_runtime._binding import (
     memory,
     properties,
     requirements,
+    resources,
     texts,
 )
 from opwright_runtime._binding.op_info import OpInfo
@@ -49,7 +50,7 @@ class _UnknownError(Exception):
     """A part of a condition that has no form in a graph."""
 
 
-#: An op whose conditions are on an accumulator, which no op of a graph can read.
+#: An op whose conditions are on an accumulator.
 _OF_ACCUMULATORS = frozenset({"ResourceAccumulatorApplyGradient"})
 
 #: How many sizes, and values of an input, a failed check prints.
@@ -92,7 +93,7 @@ def add(
         for arg, one in zip(info.inputs, tensors, strict=True)
         if arg.dtype == tf.resource
         and not arg.is_list
-        and properties.held_in(handle_data(one)) is not None
+        and resources.held_in(handle_data(one)) is not None
     }
     found = checker(info, specs, attrs, settled)
     if found is None:
@@ -139,8 +140,8 @@ def checker(
     known = requirements.facts(info, specs, attrs)
     lists = frozenset(arg.name for arg in info.inputs if arg.is_list)
     added: list[tf.Operation] = []
-    # Operations that fail if a variable has another dtype.
-    reads = None if info.name in _OF_ACCUMULATORS else Reads(added, compiled)
+    # Operations that fail if a variable or an accumulator has another dtype.
+    reads = Reads(added, info.name in _OF_ACCUMULATORS, compiled)
 
     def check(*flat: Value) -> Value:
         rest = list(flat)
@@ -224,8 +225,7 @@ class _Graph:
         known: the attrs, as conditions use them.
         index: the position in lists of tensors.
         settled: the handles that state the dtype that their variable has.
-        reads: adds operations that read a variable to find its dtype; None if handles
-            are not those of variables.
+        reads: adds operations that fail if a handle holds another dtype.
     """
 
     given: Mapping[str, Value]
@@ -233,7 +233,7 @@ class _Graph:
     known: Mapping[str, object]
     index: int | None
     settled: Collection[str]
-    reads: Reads | None
+    reads: Reads
 
     def condition(self, node: ast.expr) -> Value:
         """A tensor; a bool if the graph knows the result; None if it is unknown."""
@@ -345,15 +345,16 @@ class _Graph:
             raise _UnknownError
         if name == TABLE:
             handle, keys, values = node.args
-            if self.reads is None:
-                raise _UnknownError
             dtypes = self.value(keys), self.value(values)
             self.reads.look_up(self.tensor(handle), *dtypes)
             return True
         if name == HOLDS:
             if input_named(node.args[0])[0] in self.settled:
                 return True
-            return self.holds(self.tensor(node.args[0]), self.value(node.args[1]))
+            self.reads.add(self.tensor(node.args[0]), self.value(node.args[1]))
+            return True
+        if name == "divides":
+            return self.divides(*map(self.tensor, node.args))
         if name == "held":
             handle = self.tensor(node.args[0])
             return tf.raw_ops.VariableShape(input=handle, out_type=tf.int64)
@@ -379,11 +380,14 @@ class _Graph:
             return _OF_ROWS[name](*found)
         raise _UnknownError
 
-    def holds(self, handle: tf.Tensor, dtype: str) -> bool:
-        if self.reads is None:
-            raise _UnknownError
-        self.reads.add(handle, dtype)
-        return True
+    def divides(
+        self, resource: tf.Tensor, indices: tf.Tensor, divisors: tf.Tensor
+    ) -> Value:
+        if divisors.dtype not in resources.DIVIDED:
+            return True
+        variable = self.reads.add(resource, divisors.dtype.name)
+        is_lowest = tf.equal(tf.gather(variable, indices), divisors.dtype.min)
+        return tf.logical_not(tf.reduce_any(is_lowest & tf.equal(divisors, -1)))
 
     def tensor(self, node: ast.expr) -> Value:
         named, at = input_named(node)

@@ -20,8 +20,6 @@ from opwright_runtime._binding.op import Op, new
 from opwright_runtime._binding.options import OpOptions, default
 from opwright_runtime._binding.properties import (
     all_finite,
-    are_held,
-    are_pairs,
     are_spans,
     banded_of,
     broadcast_of,
@@ -32,6 +30,7 @@ from opwright_runtime._binding.properties import (
     elements_in,
     elements_of,
     extent_of,
+    extents_of,
     has_room,
     have_ranks,
     is_batched,
@@ -39,9 +38,6 @@ from opwright_runtime._binding.properties import (
     is_nan_free,
     is_permutation,
     is_rising,
-    is_single,
-    is_table,
-    known_held_of,
     last_of,
     least_of,
     most_of,
@@ -60,6 +56,14 @@ from opwright_runtime._binding.properties import (
     tensors_of,
     text_of,
     value_of,
+)
+from opwright_runtime._binding.resources import (
+    are_held,
+    are_pairs,
+    is_divided,
+    is_single,
+    is_table,
+    known_held_of,
 )
 from opwright_runtime._binding.scope import Scope
 from opwright_runtime._binding.signatures import describe_missing_args
@@ -243,6 +247,7 @@ __all__ = [
     "elements_of",
     "execute",
     "extent_of",
+    "extents_of",
     "fit_pair",
     "fit_together",
     "fits",
@@ -252,6 +257,7 @@ __all__ = [
     "indexed_of",
     "is_batched",
     "is_convolved",
+    "is_divided",
     "is_nan_free",
     "is_permutation",
     "is_removable",

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import tensorflow as tf
 
-from opwright_runtime._binding import properties
+from opwright_runtime._binding import resources
 from opwright_runtime._binding.narrowing import EagerTensor
 from opwright_runtime._internals import handle_data
 
@@ -51,12 +51,12 @@ def _captured(placeholder: tf.Tensor) -> _Handle:
 
 def held_by(handle: tf.Tensor) -> str | None:
     """The dtype that a handle of a graph holds; None if it is unknown."""
-    found = properties.held_in(handle_data(handle))
+    found = resources.held_in(handle_data(handle))
     if found is not None:
         return found
     source = source_of(handle)
     if type(source) is EagerTensor:
-        return _eagerly(properties.held_by, source)
+        return _eagerly(resources.held_by, source)
     if source.op.type in _ACCUMULATORS:
         dtype: str = source.op.get_attr("dtype").name
         return dtype
@@ -67,7 +67,7 @@ def is_table(handle: tf.Tensor, keys: str, values: str) -> bool | None:
     """Whether a table has these dtypes; None if its handle's source is unknown."""
     source = source_of(handle)
     if type(source) is EagerTensor:
-        return _eagerly(properties.is_table, source, keys, values)
+        return _eagerly(resources.is_table, source, keys, values)
     if "HashTable" not in source.op.type:
         return None
     made = [source.op.get_attr(name).name for name in ("key_dtype", "value_dtype")]
@@ -81,7 +81,7 @@ def is_removable(handle: _Handle) -> bool:
     """
     if type(handle) is not EagerTensor:
         raise TypeError
-    return properties.ACCUMULATOR not in handle._summarize_value()
+    return resources.ACCUMULATOR not in handle._summarize_value()
 
 
 def is_removable_in_graph(handle: tf.Tensor) -> bool | None:

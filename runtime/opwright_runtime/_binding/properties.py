@@ -8,7 +8,6 @@ a TypeError for a value whose tensor it does not know without converting it.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from opwright_notation.rows import broadcast, extent, remove
+from opwright_notation.rows import broadcast, extent, known_extent, remove
 from opwright_runtime._binding import memory
 from opwright_runtime._binding.narrowing import EagerTensor
 from opwright_runtime._internals import (
@@ -57,9 +56,9 @@ def _name(enum: int) -> str:
 
 
 #: The names of dtypes by their DataType enums.
-_NAMES = [_name(enum) for enum in range(64)]
+DTYPE_NAMES = [_name(enum) for enum in range(64)]
 #: The sizes of elements in bytes, by the names of dtypes.
-_BYTES = {name: max(tf.as_dtype(name).size or 0, 1) for name in _NAMES if name}
+_BYTES = {name: max(tf.as_dtype(name).size or 0, 1) for name in DTYPE_NAMES if name}
 _DTYPES = frozenset(_BYTES)
 # The part of a string that is in the tensor itself.
 _BYTES["string"] = 24
@@ -430,187 +429,15 @@ def _numbers(value: Any) -> Any:
     raise TypeError
 
 
-def are_held(dtype: object, *handles: Any) -> bool:
-    """Whether the variables of handles have a dtype, as far as the handles say."""
-    for handle in handles:
-        data = handle._handle_data
-        if data is not None:
-            held = data.shape_and_type
-            if held and _NAMES[held[0].dtype] != dtype:
-                return False
-        elif (_held_in_text(handle)[0] or dtype) != dtype:
-            return False
-    return True
-
-
-def held_by(handle: Any) -> str | None:
-    """The dtype of the variable of a handle; None if the handle does not say it."""
-    return held_in(handle._handle_data) or _held_in_text(handle)[0]
-
-
-def held_of(handle: Any) -> tuple[int, ...] | None:
-    """The shape of the variable of a handle; None if the handle does not say it."""
-    data = handle._handle_data
-    return _held_in_text(handle)[1] if data is None else held_shape_in(data)
-
-
-def known_held_of(handle: Any) -> tuple[int, ...]:
-    """`held_of`, for conditions that cannot do without the shape."""
-    sizes = held_of(handle)
-    if sizes is None:
-        raise TypeError
-    return sizes
-
-
-#: What the text of a variant says of the ragged tensor in it.
-_RAGGED = re.compile(r"RaggedTensorVariant\(dtype=(\w+)")
-#: What the text of a resource's handle says of an accumulator.
-ACCUMULATOR = 'type="tensorflow::ConditionalAccumulatorBase"'
-#: What the text of a resource's handle says of the variable.
-_HELD = re.compile(r"\[ DType enum: (\d+), Shape: (\[[\d,]*\])? ?")
-
-
-def _held_in_text(handle: Any) -> tuple[str | None, tuple[int, ...] | None]:
-    """The dtype and the shape of a variable or accumulator, by the text of its handle.
-
-    A handle that an op made has no other data, but a text that says both.
-    """
-    if type(handle) is not EagerTensor:
-        return None, None
-    text = handle._summarize_value()
-    if ragged := {*_RAGGED.findall(text)}:
-        # Variants of several dtypes have none that they could hold.
-        return ", ".join(tf.as_dtype(one).name for one in sorted(ragged)), None
-    if ACCUMULATOR in text:
-        return _held_by_accumulator(handle), None
-    held = _HELD.search(text)
-    if held is None:
-        return None, None
-    sizes = None
-    if held[2] is not None:
-        sizes = tuple(int(size) for size in held[2][1:-1].split(",") if size)
-    return _NAMES[int(held[1])] or None, sizes
-
-
-def _held_by_accumulator(handle: tf.Tensor) -> str | None:
-    """The dtype of an accumulator, which the refusal of a gradient names.
-
-    A gradient of the earliest step is stale, so that the accumulator leaves it out.
-    """
-    try:
-        tf.raw_ops.ResourceAccumulatorApplyGradient(
-            handle=handle,
-            local_step=tf.constant(tf.int64.min, tf.int64),
-            gradient=tf.zeros([], tf.int8),
-        )
-    except tf.errors.InvalidArgumentError as error:
-        found = re.search(r"expected: [^>]*?(\w+)->", str(error))
-        return found and tf.as_dtype(found[1]).name
-    return None
-
-
-def held_in(data: Any) -> str | None:
-    """`held_by` for the data of a handle, which may be None."""
-    if data is None:
-        return None
-    held = data.shape_and_type
-    return _NAMES[held[0].dtype] if held else None
-
-
-def held_shape_in(data: Any) -> tuple[int, ...] | None:
-    """`held_of` for the data of a handle, which may be None."""
-    if data is None:
-        return None
-    return _held_shape(type(data).FromString, data.SerializeToString())
-
-
-@lru_cache
-def _held_shape(read: Callable[[bytes], Any], data: bytes) -> tuple[int, ...] | None:
-    """The shape in serialized data of a handle. A message takes longer to read."""
-    held = read(data).shape_and_type
-    if not held or held[0].shape.unknown_rank:
-        return None
-    sizes = tuple(one.size for one in held[0].shape.dim)
-    return sizes if min(sizes, default=0) >= 0 else None
-
-
-def is_table(handle: Any, keys: str, values: str) -> bool:
-    """Whether a table has keys and values of these dtypes, as far as it says.
-
-    A handle does not say it. A lookup of no key does nothing but compare the dtypes.
-    """
-    none = tf.zeros([0], keys)
-    default = tf.zeros([], values)
-    try:
-        tf.raw_ops.LookupTableFindV2(
-            table_handle=handle, keys=none, default_value=default
-        )
-    except tf.errors.OpError as error:
-        return "Signature mismatch" not in str(error)
-    return True
-
-
-def are_pairs(table: Any, dataset: Any) -> bool:
-    """Whether elements of a data set are a key and a value of a table's dtypes.
-
-    A lookup of no key says the dtypes of the table. An iterator compares those of its
-    data set when it is made.
-    """
-    if elements_of(table) > 1:
-        # A lookup takes one handle only. The table is filled by the first of several.
-        table = tf.reshape(table, [-1])[0]
-    key, value = _dtypes_of_table(table)
-    iterator = tf.raw_ops.AnonymousIteratorV3(
-        output_types=[key, value], output_shapes=[[], []]
-    )
-    try:
-        tf.raw_ops.MakeIterator(dataset=dataset, iterator=iterator)
-    except tf.errors.InvalidArgumentError:
-        return False
-    return True
-
-
-def is_single(dataset: tf.Tensor) -> bool:
-    """Whether elements of a data set have one value each, as far as it states shapes.
-
-    An iterator of scalars names the shape of elements that are none.
-    """
-    iterator = tf.raw_ops.AnonymousIteratorV3(
-        output_types=["string"], output_shapes=[[]]
-    )
-    try:
-        tf.raw_ops.MakeIterator(dataset=dataset, iterator=iterator)
-    except tf.errors.InvalidArgumentError as error:
-        found = re.search(r"expected \[\] but got \[([\d,?]+)\]", str(error))
-        return found is None or {*found[1].split(",")} <= {"1", "?"}
-    return True
-
-
-def _dtypes_of_table(table: Any) -> tuple[str, str]:
-    """The dtypes of keys and values, which the refusal of a lookup names."""
-    try:
-        tf.raw_ops.LookupTableFindV2(
-            table_handle=table,
-            keys=tf.zeros([0], tf.int8),
-            default_value=tf.zeros([], tf.int8),
-        )
-    except tf.errors.InvalidArgumentError as error:
-        found = re.search(r"expected: \w+, ?(\w+), ?(\w+)->", str(error))
-        if found is None:
-            raise TypeError from None
-        return found[1], found[2]
-    return "int8", "int8"
-
-
 def dtype_of(*values: Any) -> str:
     """The dtype that inputs of one dtype have: that of the first tensor."""
     for value in values:
         if type(value) is EagerTensor:
-            return _NAMES[_datatype_enum(value)]
+            return DTYPE_NAMES[_datatype_enum(value)]
         if type(value) in _LISTS:
             for one in value:
                 if type(one) is EagerTensor:
-                    return _NAMES[_datatype_enum(one)]
+                    return DTYPE_NAMES[_datatype_enum(one)]
     raise TypeError
 
 
@@ -618,10 +445,10 @@ def some_dtype_of(*values: Any) -> str:
     """`dtype_of`, or "" if no input is a tensor."""
     if type(values[0]) is EagerTensor:
         # It is the usual case, which has to be fast.
-        return _NAMES[_datatype_enum(values[0])]
+        return DTYPE_NAMES[_datatype_enum(values[0])]
     try:
         if type(values[0]) is list and type(values[0][0]) is EagerTensor:
-            return _NAMES[_datatype_enum(values[0][0])]
+            return DTYPE_NAMES[_datatype_enum(values[0][0])]
         return dtype_of(*values)
     except (IndexError, TypeError):
         return ""
@@ -632,7 +459,7 @@ def dtype_name(value: Any) -> str:
     if type(value) is tf.DType:
         # It is the usual case, which has to be fast.
         enum: int = value._type_enum
-        return _NAMES[enum]
+        return DTYPE_NAMES[enum]
     name: str = value
     if type(value) is not str or value not in _DTYPES:
         name = as_dtype(value).name
@@ -654,6 +481,10 @@ def shapes_of(shapes: Any) -> tuple[tuple[int | None, ...], ...]:
 
 def products_of(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
     return tuple(map(math.prod, shapes))
+
+
+def extents_of(shapes: Sequence[tuple[int | None, ...]]) -> tuple[int, ...]:
+    return tuple(map(known_extent, shapes))
 
 
 def ranks_of(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:

@@ -16,22 +16,33 @@ register_read_only_op(_READ)
 
 @dataclass
 class Reads:
-    """Adds operations that fail if a variable or a table has another dtype.
+    """Adds operations that fail if a handle holds another dtype.
 
     Args:
         added: takes the operations.
+        of_accumulators: whether handles are those of accumulators, not of variables.
         compiled: whether XLA may compile them.
     """
 
     added: list[tf.Operation]
+    of_accumulators: bool
     compiled: bool
 
-    def add(self, handle: tf.Tensor, dtype: str) -> None:
+    def add(self, handle: tf.Tensor, dtype: str) -> tf.Tensor | None:
+        """Adds an operation for a variable or an accumulator.
+
+        Returns:
+            The value of a variable.
+        """
+        if self.of_accumulators:
+            with tf.control_dependencies(self.added):
+                self.added.append(_stale_gradient(handle, dtype))
+            return None
         if self.compiled:
             # XLA compares the dtypes when it compiles the op, and has no other such op.
             read = tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)
             self.added.append(read.op)
-            return
+            return read
         # ReadVariableOp ends the process if a variable of another dtype is in the mode
         # in which each read copies it. This op compares the dtypes before it copies.
         graph = tf.compat.v1.get_default_graph()
@@ -43,6 +54,7 @@ class Reads:
             attrs={name: attr_values.proto(*found) for name, found in kinds.items()},
         )
         self.added.append(operation)
+        return operation.outputs[0]
 
     def look_up(self, table: tf.Tensor, keys: str, values: str) -> None:
         """Adds a lookup of no key, which fails if the table has other dtypes."""
@@ -52,3 +64,13 @@ class Reads:
             default_value=tf.zeros([], values),
         )
         self.added.append(found.op)
+
+
+def _stale_gradient(accumulator: tf.Tensor, dtype: str) -> tf.Operation:
+    """Applies a gradient that changes nothing, and that fails for another dtype.
+
+    The accumulator leaves out a gradient of the earliest step.
+    """
+    return tf.raw_ops.ResourceAccumulatorApplyGradient(
+        handle=accumulator, local_step=tf.int64.min, gradient=tf.zeros([], dtype)
+    )

@@ -34,6 +34,7 @@ from opwright_runtime._binding import (
     handles,
     memory,
     properties,
+    resources,
     texts,
 )
 from opwright_runtime._binding.narrowing import EagerTensor
@@ -59,9 +60,9 @@ _FUNCTIONS: dict[str, Callable[..., object]] = {
     "batched": properties.is_batched,
     "spans": properties.are_spans,
     "dtype": properties.dtype_of,
-    "held": properties.held_of,
-    "holds": properties.held_by,
-    "table": properties.is_table,
+    "held": resources.held_of,
+    "holds": resources.held_by,
+    "table": resources.is_table,
     "removable": handles.is_removable,
 }
 
@@ -69,8 +70,9 @@ _JOINT: dict[str, Callable[..., object]] = {
     "steps": properties.steps_of,
     "padded": properties.padded_of,
     "banded": properties.banded_of,
-    "pairs": properties.are_pairs,
-    "single": properties.is_single,
+    "pairs": resources.are_pairs,
+    "single": resources.is_single,
+    "divides": resources.is_divided,
     "convolves": properties.is_convolved,
     "subscripts": equations.are_subscripts,
     "writable": files.is_writable,
@@ -271,7 +273,7 @@ def static(name: str, tensor: Any, more: tuple[object, ...]) -> object:
     if name == "holds":
         return handles.held_by(tensor)
     if name == "held":
-        return properties.held_shape_in(handle_data(tensor))
+        return resources.held_shape_in(handle_data(tensor))
     if name == "dtype":
         return tensor.dtype.name
     if name == "table":
