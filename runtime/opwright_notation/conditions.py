@@ -57,8 +57,8 @@ def _ranks(found: Any) -> object:
     return tuple(None if row is None else len(row) for row in found)
 
 
-def _extents(found: Any) -> object:
-    return tuple(None if row is None else known_extent(row) for row in found)
+def _extents(rows: Iterable[tuple[int | None, ...] | None]) -> object:
+    return tuple(None if row is None else known_extent(row) for row in rows)
 
 
 #: The properties by name. The runtime has a function for each, which has its meaning

@@ -73,6 +73,10 @@ REFUSED_FOR = {
         r"prod\(shape\(values\)",
         "keeps 32 bits of the number of rows without elements, or counts for minutes",
     ),
+    "DepthToSpace": (
+        r"shape\(input\)",
+        "keeps 32 bits of the sizes of images without elements, or ends",
+    ),
     "DestroyResourceOp": (
         "handle of an accumulator",
         "removes an accumulator that its kernel still uses, and ends the process later",
@@ -110,8 +114,12 @@ REFUSED_FOR = {
         "num_retries_per_sample is",
         "counts tries beyond an int64 as none and draws no row, or tries for years",
     ),
+    "LRN": (
+        r"most\(shape\(input\)",
+        "keeps 32 bits of the sizes of images without elements, or ends",
+    ),
     **dict.fromkeys(
-        ("MatrixDiagPart", "Qr"),
+        ("MatrixDiagPart", "MatrixDiagPartV2", "MatrixDiagPartV3", "Qr"),
         (
             r"max\(shape\(input\)",
             "takes an empty matrix if 32 bits of its size are few rows, or ends",
@@ -142,6 +150,14 @@ REFUSED_FOR = {
         r"resource holds|held\(resource\)",
         "gives an empty tensor of another dtype, or for other rows, where there are no "
         "indices, or ends",
+    ),
+    **dict.fromkeys(
+        (
+            "SampleDistortedBoundingBox",
+            "SampleDistortedBoundingBoxV2",
+            "StatelessSampleDistortedBoundingBox",
+        ),
+        ("max_attempts is", "tries for minutes, unless an early window fits"),
     ),
     "ScaleAndTranslateGrad": (
         "grads has size .* at axis 0",

@@ -19,7 +19,9 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    sizes_of,
     value_of,
 )
 from typing_extensions import NamedTuple, Never
@@ -72,6 +74,7 @@ class NearestNeighbors(Op):
     REQUIRES = (
         "elements(k) == 1",
         "value(k) >= 0",
+        'elements(centers) > 0 or value(k) == 0 or memory("float32", shape(centers)[:1])',
     )
     SHAPES = {
         "points": "(n, d)",
@@ -125,7 +128,8 @@ class NearestNeighbors(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs `elements(k) == 1`,
-                `value(k) >= 0`.
+                `value(k) >= 0`, `elements(centers) > 0 or value(k) == 0 or
+                memory("float32", shape(centers)[:1])`.
 
         Example:
             >>> points = np.array([[0.0, 0.0], [5.0, 5.0]])
@@ -148,7 +152,7 @@ class NearestNeighbors(Op):
                     and -9223372036854775808 <= k <= 9223372036854775807
                     or fits(TInt64, k)
                 )
-                and _holds(k)
+                and _holds(centers, k)
             ):
                 op.nearest_center_indices, op.nearest_center_distances = execute(
                     context[CURRENT], "NearestNeighbors", None, points, centers, k
@@ -159,10 +163,18 @@ class NearestNeighbors(Op):
         return op._build(scope, (points, centers, k), {}, fast_path_error)
 
 
-def _holds(k: object) -> bool:
+def _holds(centers: object, k: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(k) == 1 and value_of(k) >= 0
+        return (
+            elements_of(k) == 1
+            and (_value_of_k := value_of(k)) >= 0
+            and (
+                elements_of(centers) > 0
+                or _value_of_k == 0
+                or has_room("float32", sizes_of(centers)[:1])
+            )
+        )
     except Exception:
         return False
 
@@ -201,7 +213,8 @@ def nearest_neighbors(
 
     Raises:
         OpError: the op refuses an argument. The call needs `elements(k) == 1`,
-            `value(k) >= 0`.
+            `value(k) >= 0`, `elements(centers) > 0 or value(k) == 0 or
+            memory("float32", shape(centers)[:1])`.
 
     Example:
         >>> points = np.array([[0.0, 0.0], [5.0, 5.0]])
@@ -224,7 +237,7 @@ def nearest_neighbors(
                 and -9223372036854775808 <= k <= 9223372036854775807
                 or fits(TInt64, k)
             )
-            and _holds(k)
+            and _holds(centers, k)
         ):
             _result = NearestNeighborsOutputs._make(
                 execute(context[CURRENT], "NearestNeighbors", name, points, centers, k)

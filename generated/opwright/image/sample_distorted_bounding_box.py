@@ -105,6 +105,7 @@ class SampleDistortedBoundingBox(Op, Generic[T]):
     """
 
     OP_NAME = "SampleDistortedBoundingBox"
+    REQUIRES = ("max_attempts < 2**26",)
     SHAPES = {
         "image_size": "(3,)",
         "bounding_boxes": "(b, n, 4)",
@@ -262,7 +263,7 @@ class SampleDistortedBoundingBox(Op, Generic[T]):
                 1.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `max_attempts < 2**26`.
 
         Example:
             >>> begin, size, bboxes = sample_distorted_bounding_box(
@@ -276,7 +277,7 @@ class SampleDistortedBoundingBox(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(opts.max_attempts):
                 op.begin, op.size, op.bboxes = execute(
                     context[CURRENT],
                     "SampleDistortedBoundingBox",
@@ -319,6 +320,14 @@ class SampleDistortedBoundingBox(Op, Generic[T]):
 
 DEFAULTS = SampleDistortedBoundingBox.Options()
 MERGE = SampleDistortedBoundingBox.Options.merge
+
+
+def _holds(max_attempts: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return max_attempts < 67108864
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -383,7 +392,7 @@ def sample_distorted_bounding_box(
         bboxes: float32, `1 1 4`. The window as a box, [y1, x1, y2, x2], from 0 to 1.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `max_attempts < 2**26`.
 
     Example:
         >>> begin, size, bboxes = sample_distorted_bounding_box(
@@ -396,7 +405,7 @@ def sample_distorted_bounding_box(
     fast_path_error = None
     _result: SampleDistortedBoundingBoxOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(max_attempts):
             _result = SampleDistortedBoundingBoxOutputs._make(
                 execute(
                     context[CURRENT],

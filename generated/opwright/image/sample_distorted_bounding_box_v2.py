@@ -106,6 +106,7 @@ class SampleDistortedBoundingBoxV2(Op, Generic[T]):
     """
 
     OP_NAME = "SampleDistortedBoundingBoxV2"
+    REQUIRES = ("max_attempts < 2**26",)
     SHAPES = {
         "image_size": "(3,)",
         "bounding_boxes": "(b, n, 4)",
@@ -256,7 +257,7 @@ class SampleDistortedBoundingBoxV2(Op, Generic[T]):
                 1.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `max_attempts < 2**26`.
 
         Example:
             >>> begin, size, bboxes = sample_distorted_bounding_box_v2(
@@ -272,7 +273,7 @@ class SampleDistortedBoundingBoxV2(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(opts.max_attempts):
                 op.begin, op.size, op.bboxes = execute(
                     context[CURRENT],
                     "SampleDistortedBoundingBoxV2",
@@ -313,6 +314,14 @@ class SampleDistortedBoundingBoxV2(Op, Generic[T]):
 
 DEFAULTS = SampleDistortedBoundingBoxV2.Options()
 MERGE = SampleDistortedBoundingBoxV2.Options.merge
+
+
+def _holds(max_attempts: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return max_attempts < 67108864
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -376,7 +385,7 @@ def sample_distorted_bounding_box_v2(
         bboxes: float32, `1 1 4`. The window as a box, [y1, x1, y2, x2], from 0 to 1.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `max_attempts < 2**26`.
 
     Example:
         >>> begin, size, bboxes = sample_distorted_bounding_box_v2(
@@ -391,7 +400,7 @@ def sample_distorted_bounding_box_v2(
     fast_path_error = None
     _result: SampleDistortedBoundingBoxV2Outputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(max_attempts):
             _result = SampleDistortedBoundingBoxV2Outputs._make(
                 execute(
                     context[CURRENT],

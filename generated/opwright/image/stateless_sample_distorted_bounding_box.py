@@ -110,6 +110,7 @@ class StatelessSampleDistortedBoundingBox(Op, Generic[T]):
     """
 
     OP_NAME = "StatelessSampleDistortedBoundingBox"
+    REQUIRES = ("max_attempts < 2**26",)
     SHAPES = {
         "image_size": "(3,)",
         "bounding_boxes": "(b, n, 4)",
@@ -245,7 +246,7 @@ class StatelessSampleDistortedBoundingBox(Op, Generic[T]):
                 1.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `max_attempts < 2**26`.
 
         Example:
             >>> begin, size, bboxes = stateless_sample_distorted_bounding_box(
@@ -264,7 +265,7 @@ class StatelessSampleDistortedBoundingBox(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(opts.max_attempts):
                 op.begin, op.size, op.bboxes = execute(
                     context[CURRENT],
                     "StatelessSampleDistortedBoundingBox",
@@ -300,6 +301,14 @@ class StatelessSampleDistortedBoundingBox(Op, Generic[T]):
 
 DEFAULTS = StatelessSampleDistortedBoundingBox.Options()
 MERGE = StatelessSampleDistortedBoundingBox.Options.merge
+
+
+def _holds(max_attempts: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return max_attempts < 67108864
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -361,7 +370,7 @@ def stateless_sample_distorted_bounding_box(
         bboxes: float32, `1 1 4`. The window as a box, [y1, x1, y2, x2], from 0 to 1.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `max_attempts < 2**26`.
 
     Example:
         >>> begin, size, bboxes = stateless_sample_distorted_bounding_box(
@@ -377,7 +386,7 @@ def stateless_sample_distorted_bounding_box(
     fast_path_error = None
     _result: StatelessSampleDistortedBoundingBoxOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(max_attempts):
             _result = StatelessSampleDistortedBoundingBoxOutputs._make(
                 execute(
                     context[CURRENT],

@@ -165,12 +165,8 @@ def last_of(value: Any) -> float:
 
 def steps_of(start: Any, limit: Any, delta: Any) -> int:
     """How many numbers the ranges from `start` to `limit` have together."""
-    try:
+    if elements_of(start) == elements_of(limit) == elements_of(delta) == 1:
         first, end, step = value_of(start), value_of(limit), value_of(delta)
-    except ValueError:
-        # There are several ranges.
-        pass
-    else:
         length = (end - first) / step if step else 0.0
         # TensorFlow refuses a range without end.
         return max(math.ceil(length), 0) if math.isfinite(length) else 0

@@ -193,7 +193,7 @@ def _dtypes_of_table(table: Any) -> tuple[str, str]:
     return "int8", "int8"
 
 
-def is_divided(resource: Any, indices: Any, divisors: Any) -> bool:
+def is_divided(resource: tf.Tensor, indices: tf.Tensor, divisors: tf.Tensor) -> bool:
     """Whether rows of a variable of integers can be divided.
 
     The lowest integer divided by -1 is no integer of its dtype.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import tensorflow as tf
 
@@ -20,7 +22,12 @@ def are_slices(value: object) -> bool:
 
     Texts that are no description hold: TensorFlow refuses them.
     """
-    return all(map(_is_slice, _texts(value)))
+    texts = _texts(value)
+    # An empty text stands for a whole tensor, and is the usual one.
+    return not any(texts) or all(
+        _is_known_slice(one) if len(one) <= _MOST_KEPT else _is_slice(one)
+        for one in texts
+    )
 
 
 def _is_slice(text: bytes) -> bool:
@@ -33,9 +40,20 @@ def _is_slice(text: bytes) -> bool:
     return few and min(row, default=0) >= 0 and extent(row) < 2**63
 
 
+# A checkpoint has the same slices at each step.
+_is_known_slice = lru_cache(_is_slice)
+# The length of texts that are kept.
+_MOST_KEPT = 256
+
+
 def _texts(value: object) -> list[bytes]:
     """The texts in a value."""
-    found = array_of(value) if type(value) is EagerTensor else value
+    found = value
+    if type(value) is EagerTensor:
+        found = array_of(value)
+        if type(found) is np.ndarray:
+            texts: list[bytes] = found.ravel().tolist()
+            return texts
     if isinstance(found, (str, bytes)):
         found = [found]
     flat = np.asarray(found, object).ravel().tolist()
