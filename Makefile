@@ -254,12 +254,14 @@ bench-hosts: native $(VENV)/.bench ## Count what steps send between processes th
 bench-native: native ## Time the RNN kernels and opwright.keras: against torch and Keras, with many callers.
 	$(BIN)/python benchmarks/rnn.py
 	$(BIN)/python benchmarks/keras_layers.py
+	$(BIN)/python benchmarks/keras_model.py
 	$(BIN)/python benchmarks/rnn_callers.py
 
 bench-results: native $(VENV)/.bench ## Record the results that benchmarks/report.py makes pages of, on an idle machine.
 	$(BIN)/python benchmarks/dispatch.py --record
 	$(BIN)/python benchmarks/rnn.py --shapes ACDEFGH --seconds 3 --record
 	$(BIN)/python benchmarks/keras_layers.py --shapes ACDEFGH --seconds 3 --record
+	$(BIN)/python benchmarks/keras_model.py --record
 	$(BIN)/python benchmarks/embedding.py --seconds 6 --record
 	$(BIN)/python benchmarks/embedding_training.py --record
 	$(BIN)/python benchmarks/embedding_cores.py --rounds 7 --record

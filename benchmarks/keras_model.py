@@ -2,9 +2,9 @@
 
 The model has three convolutions over time, two bidirectional LSTMs and a dense layer.
 Each contender is a process of its own, which makes the same data and starts from the
-same weights. Every round times one epoch of each that has seconds left. The first epoch,
-in which functions are traced and compiled, is timed apart. Its loss shows that the
-contenders train the same model; torch draws other first weights.
+same weights. Every round times one epoch of each that has seconds left. The first
+epoch, in which functions are traced and compiled, is timed apart. Its loss shows that
+the contenders train the same model; torch draws other first weights.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parent.parent
 #: By contender, the backend of Keras; None: a program without Keras.
 BACKENDS: dict[str, str | None] = {
-    "opwright.keras": "tensorflow",
-    "Keras, TensorFlow": "tensorflow",
-    "Keras, JAX": "jax",
-    "Keras, torch": "torch",
+    "opwright": "tensorflow",
+    "keras": "tensorflow",
+    "keras_jax": "jax",
+    "keras_torch": "torch",
     "torch": None,
 }
 RATE = 1e-3
@@ -71,7 +71,7 @@ def keras_epoch(contender: str, size: Size) -> Epoch:
     import keras
 
     lstm = keras.layers.LSTM
-    if contender == "opwright.keras":
+    if contender == "opwright":
         sys.path[:0] = [str(ROOT / "runtime"), str(ROOT / "generated")]
         import opwright.keras
 
@@ -244,8 +244,11 @@ def main() -> int:
             f"{first[one.name][1]:.5f}",
         )
     console.print(table)
-    case = ", ".join(f"{name} {value}" for name, value in asdict(size).items())
-    recorder.add(case, "epoch", {one.name: one.times for one in contenders})
+    case = (
+        f"{size.samples} samples, B{size.batch} T{size.steps} I{size.features} "
+        f"F{size.filters} H{size.units}"
+    )
+    recorder.add(case, "fit", {one.name: one.times for one in contenders})
     recorder.save()
     return 0
 

@@ -37,6 +37,12 @@ MOST_SLOWER = 6
 
 _KERAS_3 = {"keras": "Keras 3"}
 _RNN = {"torch": "torch", "keras": "Keras 3"}
+_MODELS = {
+    "keras": "Keras 3",
+    "keras_jax": "with JAX",
+    "keras_torch": "with torch",
+    "torch": "torch",
+}
 _LOOKUPS = {"fbgemm": "FBGEMM", "torch": "torch", "tensorflow": "TensorFlow"}
 _PROGRAMS = {
     "tensorflow": "TensorFlow",
@@ -71,7 +77,12 @@ AREAS = {
     "call": Area("call of a function", "dispatch", ("eager",), _RAW_OPS, "function"),
     "create": Area("call of a class", "dispatch", ("eager",), _RAW_OPS, "class"),
     "node": Area("function in a graph", "dispatch", _GRAPH, _RAW_OPS, "function"),
-    "infer": Area("recurrent op, inference", "rnn", ("inference",), _RNN),
+    "infer": Area(
+        "recurrent op, inference",
+        "rnn",
+        ("inference",),
+        _RNN | {"onnxruntime": "onnxruntime"},
+    ),
     "train": Area("recurrent op, training", "rnn", ("training",), _RNN),
     "keras infer": Area(
         "`opwright.keras`, inference", "keras_layers", ("inference",), _KERAS_3
@@ -79,6 +90,7 @@ AREAS = {
     "keras train": Area(
         "`opwright.keras`, training", "keras_layers", ("training",), _KERAS_3
     ),
+    "fit": Area("epoch of a Keras model", "keras_model", ("fit",), _MODELS),
     "lookup": Area("embedding lookup", "embedding", ("forward",), _LOOKUPS),
     "step": Area("embedding lookup and update", "embedding", ("step",), _LOOKUPS),
     "program": Area(
@@ -277,6 +289,15 @@ def slower(records: Sequence[Record]) -> list[tuple[Record, Case]]:
     return sorted(found, key=lambda one: one[1].faster)[:MOST_SLOWER]
 
 
+def compared(records: Sequence[Record], name: str) -> str:
+    """The peers in an area that some machine has times of."""
+    timed = {
+        peer for one in records for case in one.cases(name) for peer in case.seconds
+    }
+    peers = AREAS[name].peers.items()
+    return ", ".join(title for peer, title in peers if peer in timed)
+
+
 @dataclass(frozen=True)
 class Bar:
     """One bar of the chart, with its whisker, as ratios."""
@@ -314,6 +335,7 @@ def _environment() -> jinja2.Environment:
         "cores": cores,
         "hosts": hosts,
         "slower": slower,
+        "compared": compared,
         "bars": bars,
     }
     return made

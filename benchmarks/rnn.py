@@ -1,10 +1,11 @@
-"""CudnnRNN on the CPU against torch and Keras, in one interleaved run.
+"""CudnnRNN on the CPU against torch, Keras and onnxruntime, in one interleaved run.
 
 Every round times each contender once on the same shape, so that a slow spell of the
 machine hits all of them; what is printed is medians over the rounds, and the spread
 from the first to the third quartile. A training step is a forward and a backward pass
 for all gradients: opwright's two ops, one after the other; torch's module and its
-autograd; Keras's layers and `tf.GradientTape` in a `tf.function`.
+autograd; Keras's layers and `tf.GradientTape` in a `tf.function`. onnxruntime has
+inference only.
 
 A step of one sequence is compared with the bare dispatch of an op that does almost no
 work. The memory that a forward pass keeps for the backward pass is compared with that
@@ -14,6 +15,7 @@ of torch.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import subprocess
 import sys
@@ -47,7 +49,7 @@ Call = Callable[[], object]
 
 WHAT = ("inference", "training")
 # How many times as fast as a peer: on the geometric mean. On every shape: 1.
-TARGETS = {"torch": 1.3, "keras": 1.5}
+TARGETS = {"torch": 1.3, "keras": 1.5, "onnxruntime": 1.0}
 STREAMING_TARGET = 2.0
 # One sample: long enough that what threads do between calls is what they do at work.
 SAMPLE_SECONDS = 0.1
@@ -202,10 +204,87 @@ def keras_calls(shape: Shape, mode: str) -> tuple[Call, Call]:
     return calls_of(model, x, model.trainable_variables)
 
 
-CONTENDERS = {
+#: In which order ONNX has the gates, by their numbers in torch.
+ONNX_GATES = {"lstm": [0, 3, 1, 2], "gru": [1, 0, 2]}
+
+
+def onnx_weights(module: Any, mode: str, kind: str, layer: int) -> np.ndarray:
+    """Those of all directions of a layer, such as the biases of kind "bias_hh"."""
+    directions = ("", "_reverse") if module.bidirectional else ("",)
+    found = []
+    for direction in directions:
+        values = getattr(module, f"{kind}_l{layer}{direction}").detach().numpy()
+        gates = np.split(values, len(ONNX_GATES[mode]))
+        found.append(np.concatenate([gates[gate] for gate in ONNX_GATES[mode]]))
+    return np.stack(found)
+
+
+def onnx_model(shape: Shape, mode: str, module: Any) -> bytes:
+    """The layers of a module of torch as a serialized ModelProto."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    nodes, weights = [], {"rows": np.int64([0, 0, -1])}
+    name = "x"
+    for layer in range(shape.layers):
+        biases = [
+            onnx_weights(module, mode, kind, layer) for kind in ("bias_ih", "bias_hh")
+        ]
+        mine = {
+            f"W{layer}": onnx_weights(module, mode, "weight_ih", layer),
+            f"R{layer}": onnx_weights(module, mode, "weight_hh", layer),
+            f"B{layer}": np.concatenate(biases, 1),
+        }
+        weights |= mine
+        attrs: dict[str, Any] = {"hidden_size": shape.units}
+        attrs["direction"] = "bidirectional" if shape.bidirectional else "forward"
+        if mode == "gru":
+            attrs["linear_before_reset"] = 1
+        y, moved, out = (f"{one}{layer}" for one in ("y", "moved", "out"))
+        nodes += [
+            helper.make_node(mode.upper(), [name, *mine], [y], **attrs),
+            # From [time, directions, batch, units] to the next layer's input.
+            helper.make_node("Transpose", [y], [moved], perm=[0, 2, 1, 3]),
+            helper.make_node("Reshape", [moved, "rows"], [out]),
+        ]
+        name = out
+    sizes = [shape.time, shape.batch, shape.inputs]
+    graph = helper.make_graph(
+        nodes,
+        "rnn",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, sizes)],
+        [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(one, key) for key, one in weights.items()],
+    )
+    opset = helper.make_operatorsetid("", 17)
+    model = helper.make_model(graph, opset_imports=[opset], ir_version=10)
+    serialized: bytes = model.SerializeToString()
+    return serialized
+
+
+def onnxruntime_calls(shape: Shape, mode: str) -> tuple[Call, None]:
+    """Inference with the weights of torch, whose results it has to give."""
+    import onnxruntime
+
+    module = shape.torch_module(mode)
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = os.cpu_count() or 1
+    session = onnxruntime.InferenceSession(
+        onnx_model(shape, mode, module), settings, ["CPUExecutionProvider"]
+    )
+    x = torch.randn(shape.time, shape.batch, shape.inputs)
+    given = {"x": x.numpy()}
+    with torch.no_grad():
+        expected = module(x)[0].numpy()
+    np.testing.assert_allclose(session.run(None, given)[0], expected, 1e-3, 1e-4)
+    return lambda: session.run(None, given), None
+
+
+CONTENDERS: dict[str, Callable[[Shape, str], tuple[Call, Call | None]]] = {
     "opwright": opwright_calls,
     "torch": torch_calls,
     "keras": keras_calls,
+    "onnxruntime": onnxruntime_calls,
 }
 
 
@@ -365,10 +444,12 @@ def speed(
                 for what in options.what:
                     progress.update(task, description=f"{shape.name} {mode} {what}")
                     which = WHAT.index(what)
-                    times = measure(
-                        {name: calls[which] for name, calls in made.items()},
-                        options.seconds,
-                    )
+                    calls = {
+                        name: call
+                        for name, both in made.items()
+                        if (call := both[which]) is not None
+                    }
+                    times = measure(calls, options.seconds)
                     progress.advance(task)
                     recorder.add(f"{shape}, {mode}", what, times)
                     ours = float(np.median(times["opwright"]))
@@ -376,6 +457,9 @@ def speed(
                     row = [str(shape), mode, spread(times["opwright"], 1e-3)]
                     row.append(f"{work / ours / peak:.0%}" if peak else "")
                     for peer in options.against:
+                        if peer not in times:
+                            row += ["", ""]
+                            continue
                         ratio = float(np.median(times[peer])) / ours
                         ratios.setdefault((what, peer), []).append(ratio)
                         row += [spread(times[peer], 1e-3), f"{ratio:.2f} x"]
@@ -392,7 +476,9 @@ def main() -> int:
     parser.add_argument("--shapes", default="ABCDEFGH", help="letters of shapes")
     parser.add_argument("--modes", nargs="+", default=["lstm", "gru"])
     parser.add_argument("--what", nargs="+", default=list(WHAT), choices=WHAT)
-    parser.add_argument("--against", nargs="*", default=["torch", "keras"])
+    peers = [name for name in CONTENDERS if name != "opwright"]
+    there = [one for one in peers if importlib.util.find_spec(one) is not None]
+    parser.add_argument("--against", nargs="*", default=there, choices=peers)
     parser.add_argument("--seconds", type=float, default=4.0, help="for each row")
     parser.add_argument(
         "--check", action="store_true", help="exit with 1 where a target is missed"

@@ -192,8 +192,8 @@ def test_pages_of_two_machines_are_short(tree: Tree) -> None:
             for row in record["benchmarks"][benchmark]["rows"]:
                 row["seconds"]["opwright"] = [1.0, 1.0, 1.0]
     tree.run(*(tree.keep(f"{i}.json", one) for i, one in enumerate(records)))
-    for path in (report.PAGE, report.README):
-        assert len((tree.folder / path).read_text("utf-8").splitlines()) <= 150
+    for path, most in ((report.PAGE, 160), (report.README, 150)):
+        assert len((tree.folder / path).read_text("utf-8").splitlines()) <= most
     page = tree.text(report.PAGE)
     assert "- One CPU, AVX2: 42 of 88 cases." in page
     assert "- Another CPU, AVX2: 42 of 88 cases." in page
