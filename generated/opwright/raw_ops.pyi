@@ -37217,7 +37217,8 @@ def RecordInput(
     matches, one pass after the other and without end. Files are shuffled for each pass,
     read by several threads at once, and their records mixed in a buffer; a call waits
     until that is half full, or the pass at its end. The threads start with the first
-    call. A pattern without files is refused then.
+    call. A pattern without files is refused then. Each op with other attrs has threads
+    of its own, which never end: where no thread can be started, that ends the process.
 
     The kernel controls reading, and a program can neither know nor save how far it is:
     TFRecordDatasetV2 with ShuffleDatasetV3 are what new programs should call.

@@ -44,6 +44,7 @@ REFUSED_BEFORE = {
     "RandomIndexShuffle": "reads past its keys for an odd number of rounds, or hangs",
     "RebatchDatasetV2": "makes a data set that ends the process when it is read",
     "RequantizePerChannel": "reads past the end of fewer ranges than channels",
+    "ResourceApplyAdamWithAmsgrad": "reads and writes past the end of smaller slots",
     "SetSize": "writes before its result for a negative index",
     "SparseMatrixSparseCholesky": "writes outside the permuted matrix",
     "Unbatch": "reads three numbers for each row of an index that is no matrix",
@@ -119,7 +120,13 @@ REFUSED_FOR = {
         "keeps 32 bits of the sizes of images without elements, or ends",
     ),
     **dict.fromkeys(
-        ("MatrixDiagPart", "MatrixDiagPartV2", "MatrixDiagPartV3", "Qr"),
+        (
+            "MatrixDiagPart",
+            "MatrixDiagPartV2",
+            "MatrixDiagPartV3",
+            "MatrixSetDiag",
+            "Qr",
+        ),
         (
             r"max\(shape\(input\)",
             "takes an empty matrix if 32 bits of its size are few rows, or ends",
@@ -146,10 +153,13 @@ REFUSED_FOR = {
         "gives inf, or integers of 0, for means beyond the dtype, and never ends for "
         "others",
     ),
-    "ResourceGather": (
-        r"resource holds|held\(resource\)",
-        "gives an empty tensor of another dtype, or for other rows, where there are no "
-        "indices, or ends",
+    **dict.fromkeys(
+        ("ResourceGather", "ResourceGatherNd"),
+        (
+            r"resource holds|held\(resource\)",
+            "gives an empty tensor of another dtype, or for other rows, where there "
+            "are no indices, or ends",
+        ),
     ),
     **dict.fromkeys(
         (
