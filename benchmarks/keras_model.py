@@ -89,9 +89,11 @@ def keras_epoch(contender: str, size: Size) -> Epoch:
     # The weights of one backend differ from those of another with the same seed.
     model.set_weights(
         [
-            rng.uniform(-1, 1, one.shape) / np.sqrt(one.shape[-1])
-            if len(one.shape) > 1
-            else np.zeros(one.shape)
+            (
+                rng.uniform(-1, 1, one.shape) / np.sqrt(one.shape[-1])
+                if len(one.shape) > 1
+                else np.zeros(one.shape)
+            )
             for one in model.get_weights()
         ]
     )

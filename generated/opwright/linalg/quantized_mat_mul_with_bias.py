@@ -129,7 +129,7 @@ class QuantizedMatMulWithBias(Op, Generic[Toutput]):
     OP_NAME = "QuantizedMatMulWithBias"
     REQUIRES = (
         "rank(a, b) == 2",
-        "elements(min_a, max_a, min_b, max_b) >= 1",
+        "elements(min_a, max_a, min_b, max_b) == 1",
     )
     SHAPES = {
         "a": "(m, k) if not transpose_a else (k, m)",
@@ -302,7 +302,7 @@ class QuantizedMatMulWithBias(Op, Generic[Toutput]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `rank(a, b) == 2`,
-                `elements(min_a, max_a, min_b, max_b) >= 1`.
+                `elements(min_a, max_a, min_b, max_b) == 1`.
 
         Example:
             >>> a = tf.constant([[10, 20]], tf.quint8)
@@ -371,10 +371,10 @@ def _holds(
         return (
             rank_of(a) == 2
             and rank_of(b) == 2
-            and elements_of(min_a) >= 1
-            and elements_of(max_a) >= 1
-            and elements_of(min_b) >= 1
-            and elements_of(max_b) >= 1
+            and elements_of(min_a) == 1
+            and elements_of(max_a) == 1
+            and elements_of(min_b) == 1
+            and elements_of(max_b) == 1
         )
     except Exception:
         return False
@@ -493,7 +493,7 @@ def quantized_mat_mul_with_bias(
 
     Raises:
         OpError: the op refuses an argument. The call needs `rank(a, b) == 2`,
-            `elements(min_a, max_a, min_b, max_b) >= 1`.
+            `elements(min_a, max_a, min_b, max_b) == 1`.
 
     Example:
         >>> a = tf.constant([[10, 20]], tf.quint8)

@@ -124,7 +124,7 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
     OP_NAME = "QuantizedMatMulWithBiasAndRelu"
     REQUIRES = (
         "rank(a, b) == 2",
-        "elements(min_a, max_a, min_b, max_b) >= 1",
+        "elements(min_a, max_a, min_b, max_b) == 1",
     )
     SHAPES = {
         "a": "(m, k) if not transpose_a else (k, m)",
@@ -294,7 +294,7 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `rank(a, b) == 2`,
-                `elements(min_a, max_a, min_b, max_b) >= 1`.
+                `elements(min_a, max_a, min_b, max_b) == 1`.
 
         Example:
             >>> a = tf.constant([[10, 20]], tf.quint8)
@@ -365,10 +365,10 @@ def _holds(
         return (
             rank_of(a) == 2
             and rank_of(b) == 2
-            and elements_of(min_a) >= 1
-            and elements_of(max_a) >= 1
-            and elements_of(min_b) >= 1
-            and elements_of(max_b) >= 1
+            and elements_of(min_a) == 1
+            and elements_of(max_a) == 1
+            and elements_of(min_b) == 1
+            and elements_of(max_b) == 1
         )
     except Exception:
         return False
@@ -483,7 +483,7 @@ def quantized_mat_mul_with_bias_and_relu(
 
     Raises:
         OpError: the op refuses an argument. The call needs `rank(a, b) == 2`,
-            `elements(min_a, max_a, min_b, max_b) >= 1`.
+            `elements(min_a, max_a, min_b, max_b) == 1`.
 
     Example:
         >>> a = tf.constant([[10, 20]], tf.quint8)

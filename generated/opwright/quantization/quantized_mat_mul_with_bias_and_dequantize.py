@@ -113,7 +113,7 @@ class QuantizedMatMulWithBiasAndDequantize(TensorOp[Toutput]):
     OP_NAME = "QuantizedMatMulWithBiasAndDequantize"
     REQUIRES = (
         "rank(a, b) == 2",
-        "elements(min_a, max_a, min_b, max_b, min_freezed_output, max_freezed_output) >= 1",
+        "elements(min_a, max_a, min_b, max_b, min_freezed_output, max_freezed_output) == 1",
     )
     SHAPES = {
         "a": "(m, k) if not transpose_a else (k, m)",
@@ -248,7 +248,7 @@ class QuantizedMatMulWithBiasAndDequantize(TensorOp[Toutput]):
         Raises:
             OpError: the op refuses an argument. The call needs `rank(a, b) == 2`,
                 `elements(min_a, max_a, min_b, max_b, min_freezed_output,
-                max_freezed_output) >= 1`.
+                max_freezed_output) == 1`.
 
         Example:
             >>> with tf.Graph().as_default():
@@ -348,12 +348,12 @@ def _holds(
         return (
             rank_of(a) == 2
             and rank_of(b) == 2
-            and elements_of(min_a) >= 1
-            and elements_of(max_a) >= 1
-            and elements_of(min_b) >= 1
-            and elements_of(max_b) >= 1
-            and elements_of(min_freezed_output) >= 1
-            and elements_of(max_freezed_output) >= 1
+            and elements_of(min_a) == 1
+            and elements_of(max_a) == 1
+            and elements_of(min_b) == 1
+            and elements_of(max_b) == 1
+            and elements_of(min_freezed_output) == 1
+            and elements_of(max_freezed_output) == 1
         )
     except Exception:
         return False
@@ -429,7 +429,7 @@ def quantized_mat_mul_with_bias_and_dequantize(
     Raises:
         OpError: the op refuses an argument. The call needs `rank(a, b) == 2`,
             `elements(min_a, max_a, min_b, max_b, min_freezed_output,
-            max_freezed_output) >= 1`.
+            max_freezed_output) == 1`.
 
     Example:
         >>> with tf.Graph().as_default():
