@@ -42,7 +42,7 @@ BACKENDS: dict[str, str | None] = {
 }
 RATE = 1e-3
 #: Seconds for an epoch, before a contender counts as stuck.
-PATIENCE = 600.0
+TIMEOUT = 600.0
 
 # An epoch: trains on all samples once, and returns the loss.
 Epoch = Callable[[], float]
@@ -171,9 +171,9 @@ class Contender:
         assert self.process.stdin and self.process.stdout
         self.process.stdin.write("\n")
         self.process.stdin.flush()
-        if not select.select([self.process.stdout], [], [], PATIENCE)[0]:
+        if not select.select([self.process.stdout], [], [], TIMEOUT)[0]:
             self.process.kill()
-            raise RuntimeError(f"{self.name} takes over {PATIENCE:.0f} s for an epoch")
+            raise RuntimeError(f"{self.name} takes over {TIMEOUT:.0f} s for an epoch")
         line = self.process.stdout.readline()
         if not line:
             raise RuntimeError(f"{self.name} ended with {self.process.wait()}")
@@ -184,7 +184,7 @@ class Contender:
         if self.process.stdin:
             self.process.stdin.close()
         try:
-            self.process.wait(PATIENCE)
+            self.process.wait(TIMEOUT)
         except subprocess.TimeoutExpired:
             self.process.kill()
 
