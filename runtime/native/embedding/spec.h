@@ -8,6 +8,7 @@
 
 #include "base/status.h"
 #include "embedding/optimizers.h"
+#include "embedding/row_dtype.h"
 
 namespace opwright::embedding {
 
@@ -45,6 +46,10 @@ struct TableConfig {
   // Whether rows that a step did not look up are updated too, with a gradient of zero.
   bool every_row = false;
   Quantization quantization;
+  // The dtype of the weights. Slots are float32.
+  RowDtype dtype = RowDtype::kFloat32;
+  // Row i is row first_row + i * row_step of the whole table, if a host has a shard of it.
+  int64_t first_row = 0, row_step = 1;
   // The number of slots of a user-defined program. The traits of kUserDefinedProgram list no
   // slots.
   int64_t program_slots = 0;
@@ -57,6 +62,8 @@ struct TableConfig {
   int64_t columns(int64_t slot) const {
     return slot >= 0 && TraitsOf(optimizer).row_wise ? 1 : dimension;
   }
+  // The size of the weights of a row, in floats.
+  int64_t row_words() const { return RowWords(dtype, dimension); }
   // The number of floats of all slots of a row. They are adjacent in memory.
   int64_t slot_floats() const { return slots() * columns(0); }
   std::string slot_name(int64_t slot) const {

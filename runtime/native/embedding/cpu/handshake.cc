@@ -66,6 +66,7 @@ void AddTable(const Configuration& configuration, int64_t t, std::vector<Setting
   settings->push_back({"name of table " + Text(t), table.name});
   add("rows", Text(table.rows));
   add("dimension", Text(table.dimension));
+  add("dtype of rows", embedding::NameOf(table.dtype));
   add("num_features", Text(table.features));
   add("optimizer", traits.field);
   add("learning rate", RateOf(table));

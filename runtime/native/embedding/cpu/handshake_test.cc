@@ -76,6 +76,8 @@ TEST(Handshake, TablesThatDifferAreNamed) {
       {of([](TableConfig& t) { t.name = "people"; }), "name of table 1", "users", "people"});
   IsNamed({of([](TableConfig& t) { t.rows = 11; }), "rows" + users, "10", "11"});
   IsNamed({of([](TableConfig& t) { t.dimension = 8; }), "dimension" + users, "4", "8"});
+  IsNamed({of([](TableConfig& t) { t.dtype = RowDtype::kInt8; }), "dtype of rows" + users,
+           "float32", "int8"});
   IsNamed({of([](TableConfig& t) { t.optimizer = Optimizer::kSgd; }), "optimizer" + users,
            "adam", "stochastic_gradient_descent"});
   IsNamed({of([](TableConfig& t) { t.accumulate = false; }), "gradient accumulation" + users,

@@ -36,7 +36,10 @@ class HostsStore : public DistributedStore {
       }
       shardings_.emplace_back(table.rows, hosts(), configuration.shard_by_remainder);
       TableConfig& own = own_.tables[t];
-      own.rows = shardings_.back().ShardOf(host()).count;
+      const Shard shard = shardings_.back().ShardOf(host());
+      own.rows = shard.count;
+      own.first_row = shard.first;
+      own.row_step = shard.step;
       own.quantization = {};  // Rows are sent unchanged. The host that requests them quantizes.
       own_.features.push_back({table.name, static_cast<int64_t>(t), {1}});
     }

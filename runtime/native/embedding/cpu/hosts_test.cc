@@ -244,6 +244,84 @@ std::vector<int64_t> BytesOfOneStep(const std::vector<std::vector<int64_t>>& sam
           first.BytesSent(Channel::kRows), first.BytesSent(Channel::kGradients)};
 }
 
+// Trains narrow rows on several hosts, or on one that has the batches of all. No two samples of
+// a step have the same id, so that gradients have one order of sums.
+std::vector<float> NarrowAfterSteps(RowDtype dtype, bool by_remainder, int64_t count) {
+  constexpr int64_t kRows = 41, kColumns = 6, kHosts = 3, kSamples = 10, kSteps = 4;
+  Configuration configuration;
+  TableConfig table;
+  table.name = "table";
+  table.rows = kRows;
+  table.dimension = kColumns;
+  table.dtype = dtype;
+  table.hyper = SomeHyper(table.optimizer);
+  configuration.tables.push_back(table);
+  configuration.features.push_back({"feature", 0, {kSamples}});
+  configuration.mode = Mode::kTraining;
+  configuration.shard_by_remainder = by_remainder;
+  EXPECT_OK(Complete(&configuration));
+  Random random{17};
+  std::vector<float> weights(kRows * kColumns), gradients(kHosts * kSamples * kColumns);
+  for (float& x : weights) x = static_cast<float>(random.Uniform());
+  for (float& x : gradients) x = static_cast<float>(random.Uniform());
+  const auto batch_of = [&](int64_t step, int64_t h) {
+    Input input;
+    input.splits.push_back(0);
+    for (int64_t s = 0; s < kSamples; ++s) {
+      input.ids.push_back((step + (h * kSamples + s) * 7) % kRows);
+      input.splits.push_back(s + 1);
+    }
+    Batch batch;
+    batch.mode = Mode::kTraining;
+    AddBags(configuration, 0, input, Combiner::kSum, &batch);
+    return std::make_shared<const Batch>(std::move(batch));
+  };
+  const Shard all{kRows, 0, 1};
+  if (count == 1) {
+    Pool pool(1);
+    PoolContext exec(pool);
+    const auto store = MakeCpuTableStore();
+    EXPECT_OK(store->Allocate(configuration));
+    EXPECT_OK(store->Write(&exec, 0, -1, all, weights.data()));
+    for (int64_t step = 0; step < kSteps; ++step) {
+      std::vector<PreparedRef> prepared;
+      std::vector<CoreGradients> cores;
+      for (int64_t h = 0; h < kHosts; ++h) {
+        prepared.push_back(Value(store->Prepare(&exec, batch_of(step, h))));
+        cores.push_back({prepared.back().get(), {gradients.data() + h * kSamples * kColumns}});
+      }
+      EXPECT_OK(store->Update(&exec, cores, {0.01f}));
+    }
+    return ReadAll(store.get(), configuration, 0, -1);
+  }
+  const std::vector<Host> hosts = MakeHosts(configuration, kHosts);
+  std::vector<float> found;
+  OnEach(kHosts, [&](int64_t h) {
+    Pool pool(1);
+    PoolContext exec(pool);
+    DistributedStore& store = *hosts[static_cast<size_t>(h)].store;
+    EXPECT_OK(store.Write(&exec, 0, -1, all, weights.data()));
+    for (int64_t step = 0; step < kSteps; ++step) {
+      const PreparedRef prepared = Value(store.Prepare(&exec, batch_of(step, h)));
+      const std::vector<const float*> own = {gradients.data() + h * kSamples * kColumns};
+      EXPECT_OK(store.Share(&exec, prepared.get(), {}, own, {0.01f}));
+      EXPECT_OK(store.Update(&exec, {{prepared.get(), own}}, {0.01f}));
+    }
+    const std::vector<float> values = ReadAll(&store, configuration, 0, -1);
+    if (h == 0) found = values;
+  });
+  return found;
+}
+
+TEST(Hosts, NarrowRowsAreRoundedAsOnOneHost) {
+  for (const RowDtype dtype : kRowDtypes) {
+    for (const bool by_remainder : {false, true}) {
+      const std::vector<float> one = NarrowAfterSteps(dtype, by_remainder, 1);
+      EXPECT(NarrowAfterSteps(dtype, by_remainder, 3) == one);
+    }
+  }
+}
+
 void ExpectSame(const std::vector<int64_t>& got, const std::vector<int64_t>& wanted) {
   EXPECT_EQ(got.size(), wanted.size());
   for (size_t i = 0; i < got.size(); ++i) EXPECT_EQ(got[i], wanted[i]);

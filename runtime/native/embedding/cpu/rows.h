@@ -14,12 +14,14 @@ namespace opwright::embedding {
 
 // The layout of a table. The slots of a row are adjacent. Each slot has `dimension` floats, or
 // one float if the rule is row-wise. A stride is the number of floats from one row to the next.
+// Where `dtype` is narrow, a row's weights take RowWords floats, which have other contents.
 struct TableRows {
   float* weights;
   int64_t stride;
   float* slots;
   int64_t slots_stride;
   int64_t dimension;
+  RowDtype dtype = RowDtype::kFloat32;
 };
 
 // The part of a table that lookups read.
@@ -28,7 +30,8 @@ struct TableLookup {
   int64_t stride, dimension;
   // Whether the table is so small that most of its rows are in a cache of the CPU core.
   bool cache_resident;
-  const Quantization* quantization;  // Null if rows are not quantized.
+  const Quantization* quantization;  // Null if lookups do not quantize rows.
+  RowDtype dtype = RowDtype::kFloat32;
 };
 
 // A lookup of samples `first` to `end` of a feature:
@@ -57,6 +60,9 @@ struct UpdateCall {
   bool accumulate;
   const Hyper* hyper;
   double* sum;  // Scratch memory, [dimension].
+  // For narrow rows: how they are rounded, and scratch memory for one of them, [dimension].
+  Rounding rounding{};
+  float* wide = nullptr;
 };
 
 // An update of rows `first` to `end` with a gradient of zero. Rows whose bit in `touched` is
@@ -66,6 +72,8 @@ struct RestCall {
   int64_t first, end;
   const uint64_t* touched;
   const Hyper* hyper;
+  Rounding rounding{};  // As in UpdateCall.
+  float* wide = nullptr;
 };
 
 struct RowKernels {
@@ -76,6 +84,8 @@ struct RowKernels {
   // Whether all values are in a range. There are `rows` rows of `width` values, `stride` floats
   // from one row to the next.
   bool (*within)(Range range, int64_t rows, int64_t stride, int64_t width, const float* values);
+  // Reads `count` weights of a row in a narrow dtype, from column `first` on.
+  void (*widen)(RowDtype dtype, const float* row, int64_t first, int64_t count, float* to);
   // Whether updates of many rows are faster if neighboring rows do not follow each other.
   bool spread_updates;
 };

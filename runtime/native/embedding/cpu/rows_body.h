@@ -9,6 +9,7 @@
 //   OPWRIGHT_WAITS_FOR_PAGES  Whether a TLB miss stalls the processor. It then overlaps only
 //                             misses of instructions that are close together. Loops then
 //                             prefetch rows' first cache lines in groups.
+#include <cfloat>
 #include <type_traits>
 #include <utility>
 
@@ -180,19 +181,47 @@ inline void ApplyRowRule(const Step<Rule>& step, float* weights, float* slots,
   });
 }
 
+// A row while rules update it. The weights of a narrow row are in float32 meanwhile.
+class OpenRow {
+ public:
+  OpenRow(const TableRows& table, const Rounding& rounding, float* wide, int64_t row)
+      : table_(table),
+        rounding_(rounding),
+        row_(row),
+        stored_(table.weights + row * table.stride),
+        weights_(table.dtype == RowDtype::kFloat32 ? stored_ : wide) {
+    if (weights_ != stored_) Widen(table.dtype, stored_, 0, table.dimension, weights_);
+  }
+  OpenRow(const OpenRow&) = delete;
+  ~OpenRow() {
+    if (weights_ == stored_) return;
+    Narrow(table_.dtype, table_.dimension, weights_, KeyOfRow(rounding_, row_), stored_);
+  }
+  float* weights() const { return weights_; }
+  float* slots() const { return table_.slots + row_ * table_.slots_stride; }
+  int64_t dimension() const { return table_.dimension; }
+
+ private:
+  const TableRows& table_;
+  const Rounding& rounding_;
+  const int64_t row_;
+  float* const stored_;
+  float* const weights_;
+};
+
 template <class Rule, class Gradient>
-inline void ApplyRow(const Step<Rule>& step, const TableRows& table, int64_t row,
-                     const Gradient& gradient) {
-  float* const weights = table.weights + row * table.stride;
-  float* const slots = table.slots + row * table.slots_stride;
+inline void ApplyRow(const Step<Rule>& step, const OpenRow& row, const Gradient& gradient) {
+  float* const weights = row.weights();
+  float* const slots = row.slots();
+  const int64_t dimension = row.dimension();
   if constexpr (kIsRowRule<Rule>) {
-    ApplyRowRule(step, weights, slots, table.dimension, gradient);
+    ApplyRowRule(step, weights, slots, dimension, gradient);
   } else {
-    Columns<kLanes>(0, table.dimension, [&](auto width, int64_t from) {
+    Columns<kLanes>(0, dimension, [&](auto width, int64_t from) {
       constexpr int N = decltype(width)::value;
       typename Rule::F g[N];
       gradient.template Take<N>(from, g);
-      Apply<Rule, N>(step, g, weights + from, slots + from, table.dimension);
+      Apply<Rule, N>(step, g, weights + from, slots + from, dimension);
     });
   }
 }
@@ -204,9 +233,10 @@ struct UpdateLines {
   explicit UpdateLines(const UpdateCall& from, int64_t slots_size)
       : call(from),
         table(from.table),
-        row_bytes((table.dimension + slots_size) * static_cast<int64_t>(sizeof(float))),
-        interleaved(table.slots == table.weights + table.dimension),
-        weights(CacheLinesOf(table.dimension + (interleaved ? slots_size : 0),
+        row_words(RowWords(table.dtype, table.dimension)),
+        row_bytes((row_words + slots_size) * static_cast<int64_t>(sizeof(float))),
+        interleaved(table.slots == table.weights + row_words),
+        weights(CacheLinesOf(row_words + (interleaved ? slots_size : 0),
                              Aligned(table.weights, table.stride))),
         slots(interleaved ? 0
                           : CacheLinesOf(slots_size, Aligned(table.slots, table.slots_stride))),
@@ -232,7 +262,7 @@ struct UpdateLines {
 
   const UpdateCall& call;
   const TableRows& table;
-  const int64_t row_bytes;
+  const int64_t row_words, row_bytes;
   const bool interleaved;
   const int64_t weights, slots, gradient;
 };
@@ -289,12 +319,12 @@ void Update(const UpdateCall& call) {
   UpdatePrefetcher prefetch(lines);
   for (int64_t i = 0; i < call.count; ++i) {
     prefetch(i);
-    const int64_t row = call.rows[i];
+    const OpenRow row(table, call.rounding, call.wide, call.rows[i]);
     const Contribution* const first = call.contributions + call.offsets[i];
     const Contribution* const end = call.contributions + call.offsets[i + 1];
     if (end - first == 1 || !call.accumulate) {
       for (const Contribution* one = first; one != end; ++one) {
-        ApplyRow(step, table, row, Scaled<F>{static_cast<F>(one->coefficient), one->gradient});
+        ApplyRow(step, row, Scaled<F>{static_cast<F>(one->coefficient), one->gradient});
       }
       continue;
     }
@@ -305,7 +335,7 @@ void Update(const UpdateCall& call) {
       const float* const gradient = one->gradient;
       for (int64_t k = 0; k < dimension; ++k) sum[k] += coefficient * gradient[k];
     }
-    ApplyRow(step, table, row, Summed<F>{sum});
+    ApplyRow(step, row, Summed<F>{sum});
   }
 }
 
@@ -315,7 +345,7 @@ void Rest(const RestCall& call) {
   const Step<Rule> step(*call.hyper);
   for (int64_t i = call.first; i < call.end; ++i) {
     if (call.touched[i / 64] >> (i % 64) & 1) continue;
-    ApplyRow(step, call.table, i, NoGradient<F>{});
+    ApplyRow(step, OpenRow(call.table, call.rounding, call.wide, i), NoGradient<F>{});
   }
 }
 
@@ -342,6 +372,7 @@ constexpr RowKernels MakeRowKernels() {
   RowKernels kernels{};
   kernels.lookup = Lookup;
   kernels.within = Within;
+  kernels.widen = Widen;
   // Updates prefetch blocks of rows. Between neighboring rows, the processor would also
   // prefetch rows that nothing reads.
   kernels.spread_updates = !kWaitsForPages;

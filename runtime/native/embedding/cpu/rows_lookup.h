@@ -1,4 +1,5 @@
 // The loops that look up rows. rows_body.h includes this file.
+#include "embedding/cpu/rows_narrow.h"
 
 namespace opwright::embedding {
 namespace {
@@ -11,7 +12,12 @@ inline float Floor(float x) {
   return x > -2147483000.f && x < 2147483000.f ? below : x;
 }
 
+// A reader of rows has the type of their elements, and how many elements come before those of
+// the columns. Of() reads these first elements of a row. Row<N>() reads N columns.
 struct Plain {
+  using Element = float;
+  static constexpr int64_t kHeader = 0;
+  const Plain& Of(const float*) const { return *this; }
   template <int N>
   V<N> Row(const float* from) const {
     return Get<float, N>(from);
@@ -19,16 +25,20 @@ struct Plain {
 };
 
 struct Quantized {
+  using Element = float;
+  static constexpr int64_t kHeader = 0;
   float lower, upper, step;
   explicit Quantized(const Quantization& q) : lower(q.lower), upper(q.upper), step(q.step()) {}
+  float operator()(float weight) const {
+    const float x = rules::Between(lower, upper, weight);
+    // Rounding may put the value of the last bucket above the upper limit.
+    return rules::Min(upper, Floor((x - lower) / step + 0.5f) * step + lower);
+  }
+  const Quantized& Of(const float*) const { return *this; }
   template <int N>
   V<N> Row(const float* from) const {
     float values[N];
-    for (int i = 0; i < N; ++i) {
-      const float x = rules::Between(lower, upper, from[i]);
-      // Rounding may put the value of the last bucket above the upper limit.
-      values[i] = rules::Min(upper, Floor((x - lower) / step + 0.5f) * step + lower);
-    }
+    for (int i = 0; i < N; ++i) values[i] = (*this)(from[i]);
     return Get<float, N>(values);
   }
 };
@@ -50,10 +60,10 @@ struct Prefetcher {
     }
   }
 
-  template <int kFloats>
-  static void PrefetchColumns(const float* from, int64_t end) {
-    constexpr int kInLine = kLine / sizeof(float);
-    for (int k = 0; k < kFloats; k += kInLine) Prefetch<kLevel>(from + k);
+  template <int kElements, class Element>
+  static void PrefetchColumns(const Element* from, int64_t end) {
+    constexpr int kInLine = kLine / sizeof(Element);
+    for (int k = 0; k < kElements; k += kInLine) Prefetch<kLevel>(from + k);
     if (!kAligned) Prefetch<kLevel>(from + end - 1);
   }
 };
@@ -85,16 +95,39 @@ struct Sums {
   }
 };
 
+// Calls visit for kVectors vectors at a time, and then for half as many, and so on.
+template <int kVectors, class Visit>
+inline void Halves(int64_t from, int64_t dimension, Visit&& visit) {
+  using Whole = std::integral_constant<int, kLanes>;
+  if constexpr (kVectors > 0) {
+    for (; from + kVectors * kLanes <= dimension; from += kVectors * kLanes) {
+      visit(Whole(), std::integral_constant<int, kVectors>(), from,
+            int64_t{kVectors - 1} * kLanes);
+    }
+    Halves<kVectors / 2>(from, dimension, visit);
+  } else if (from < dimension) {
+    visit(Whole(), std::integral_constant<int, 1>(), dimension - kLanes, int64_t{0});
+  }
+}
+
+// The row has fewer columns than a vector.
+constexpr int kFewColumns = -1;
+// The row has any other number of columns. Few specializations result, but ids of some widths
+// are read several times.
+constexpr int kInHalves = -2;
+
 // Calls visit(N, kVectors, first column, last) for all columns of a row. Each call but the last
 // one has as many vectors as there are registers for sums. The last call has kLast vectors, all
-// of them complete. kLast is negative if the row has fewer columns than a vector.
+// of them complete. If kLast is negative, it is one of the constants above.
 template <int kLast, class Visit>
 inline void Parts(int64_t dimension, Visit&& visit) {
   using One = std::integral_constant<int, 1>;
   using Whole = std::integral_constant<int, kLanes>;
-  if constexpr (kLast < 0) {
+  if constexpr (kLast == kFewColumns) {
     Columns<kLanes / 2>(
         0, dimension, [&](auto width, int64_t from) { visit(width, One(), from, int64_t{0}); });
+  } else if constexpr (kLast == kInHalves) {
+    Halves<OPWRIGHT_ACCUMULATORS>(0, dimension, visit);
   } else {
     using All = std::integral_constant<int, OPWRIGHT_ACCUMULATORS>;
     constexpr int64_t kFull = OPWRIGHT_ACCUMULATORS * kLanes;
@@ -109,32 +142,56 @@ inline void Parts(int64_t dimension, Visit&& visit) {
   }
 }
 
+// The number of ids of a sample, and whether they have weights.
+enum class Ids { kOne, kAny, kWeighted, kMaybeWeighted };
+
+template <class Read>
+inline int64_t RowBytes(int64_t dimension) {
+  return (Read::kHeader + dimension) * static_cast<int64_t>(sizeof(typename Read::Element));
+}
+// The number of elements from one row to the next.
+template <class Read>
+inline int64_t StrideOf(const LookupCall& call) {
+  return call.stride * static_cast<int64_t>(sizeof(float) / sizeof(typename Read::Element));
+}
+
 // Sums the columns of a sample from column `from` on. It is not inlined, because its loop needs
 // all registers.
-template <bool kWeighted, int N, int kVectors, class Read, class Prefetcher>
+template <Ids kIds, int N, int kVectors, class Read, class Prefetcher>
 __attribute__((noinline)) void Bag(const LookupCall& call, const Read& read,
                                    const Prefetcher& prefetcher, int64_t sample, int64_t from,
                                    int64_t last) {
   Sums<N, kVectors> sums(last);
   const int64_t first = call.offsets[sample], end = call.offsets[sample + 1];
-  const float* const table = call.table + from;
-  const float* const table_last = table + last;
-  const int64_t stride = call.stride, rows = prefetcher.rows;
+  using Element = typename Read::Element;
+  constexpr int64_t kHeader = Read::kHeader;
+  const Element* const table_rows = reinterpret_cast<const Element*>(call.table);
+  const Element* const table = table_rows + kHeader + from;
+  const Element* const table_last = table + last;
+  const int64_t stride = StrideOf<Read>(call), rows = prefetcher.rows;
   const int64_t* id = call.indices + first;
-  const float* weight = kWeighted ? call.per_sample_weights + first : nullptr;
+  constexpr bool kWeighted = kIds != Ids::kAny;
+  // Without weights, each factor is the same 1.
+  const bool weighted =
+      kIds == Ids::kWeighted || (kIds == Ids::kMaybeWeighted && call.per_sample_weights);
+  static constexpr float kOne = 1;
+  const float* weight = weighted ? call.per_sample_weights + first : &kOne;
   const auto add = [&](auto prefetches, const int64_t* until) __attribute__((always_inline)) {
     for (; id < until; ++id) {
       const int64_t row = *id * stride;
       if constexpr (decltype(prefetches)::value) {
-        prefetcher.template PrefetchColumns<N * kVectors>(table + id[rows] * stride, last + N);
+        prefetcher.template PrefetchColumns<N * kVectors>(table - kHeader + id[rows] * stride,
+                                                          kHeader + last + N);
       }
-      const float factor = kWeighted ? *weight++ : 1.f;
+      const float factor = kWeighted ? *weight : 1.f;
+      weight += weighted;
+      const auto& of_row = read.Of(table_rows + row);
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) {
         // The address is a base that stays the same in the loop over ids, plus the row's
         // offset. One instruction can thus load from it.
         const auto value =
-            read.template Row<N>((v < kVectors - 1 ? table + v * N : table_last) + row);
+            of_row.template Row<N>((v < kVectors - 1 ? table + v * N : table_last) + row);
         sums.of[v] += kWeighted ? factor * value : value;
       }
     }
@@ -148,12 +205,12 @@ __attribute__((noinline)) void Bag(const LookupCall& call, const Read& read,
   sums.PutInto(call.out + sample * call.out_stride + from, call.streaming);
 }
 
-template <bool kWeighted, int kLast, class Read, class Prefetcher>
+template <Ids kIds, int kLast, class Read, class Prefetcher>
 void Bags(const LookupCall& call, const Read& read, const Prefetcher& prefetcher) {
   for (int64_t sample = call.first; sample < call.end; ++sample) {
     Parts<kLast>(call.dimension, [&](auto width, auto vectors, int64_t from, int64_t last) {
       constexpr int N = decltype(width)::value, kVectors = decltype(vectors)::value;
-      Bag<kWeighted, N, kVectors>(call, read, prefetcher, sample, from, last);
+      Bag<kIds, N, kVectors>(call, read, prefetcher, sample, from, last);
     });
   }
 }
@@ -162,48 +219,49 @@ void Bags(const LookupCall& call, const Read& read, const Prefetcher& prefetcher
 // short rows, reading the members again for each row would be half of all instructions.
 template <int kLast, class Read, class Prefetcher>
 void Singles(const LookupCall& call, const Read& read, const Prefetcher& prefetcher) {
-  const float* const table = call.table;
+  using Element = typename Read::Element;
+  constexpr int64_t kHeader = Read::kHeader;
+  const Element* const table = reinterpret_cast<const Element*>(call.table);
   const int64_t* const indices = call.indices;
-  const int64_t stride = call.stride, dimension = call.dimension, out_stride = call.out_stride;
+  const int64_t stride = StrideOf<Read>(call), dimension = call.dimension;
+  const int64_t out_stride = call.out_stride;
   const int64_t first = call.first, end = call.end, rows = prefetcher.rows;
   const bool streaming = call.streaming;
   // Rows of several cache lines keep memory busy without WarmTlb.
-  const bool pages = kWaitsForPages && dimension * static_cast<int64_t>(sizeof(float)) <= kLine;
+  const bool pages = kWaitsForPages && RowBytes<Read>(dimension) <= kLine;
   float* out = call.out + first * out_stride;
   for (int64_t i = first; i < end; ++i, out += out_stride) {
     if (pages && (i % Prefetcher::kAtOnce == 0 || i == first)) prefetcher.WarmTlb(call, i);
-    const float* const row = table + indices[i] * stride;
-    const float* const next = table + indices[i + rows < end ? i + rows : i] * stride;
+    const Element* const row = table + indices[i] * stride;
+    const Element* const next = table + indices[i + rows < end ? i + rows : i] * stride;
+    const auto& of_row = read.Of(row);
     Parts<kLast>(dimension, [&](auto width, auto vectors, int64_t from,
                                 int64_t last) __attribute__((always_inline)) {
       constexpr int N = decltype(width)::value, kVectors = decltype(vectors)::value;
       Sums<N, kVectors> sums(last);
-      prefetcher.template PrefetchColumns<N * kVectors>(next + from, last + N);
+      prefetcher.template PrefetchColumns<N * kVectors>(next + from, kHeader + last + N);
 #pragma GCC unroll 16
       for (int v = 0; v < kVectors; ++v) {
-        sums.of[v] += read.template Row<N>(row + from + sums.At(v));
+        sums.of[v] += of_row.template Row<N>(row + kHeader + from + sums.At(v));
       }
       sums.PutInto(out + from, streaming);
     });
   }
 }
 
-// The number of ids of a sample, and whether they have weights.
-enum class Ids { kOne, kAny, kWeighted };
-
 template <Ids kIds, int kLast, class Read, class Prefetcher>
 void Samples(const LookupCall& call, const Read& read, const Prefetcher& prefetcher) {
   if constexpr (kIds == Ids::kOne) {
     Singles<kLast>(call, read, prefetcher);
   } else {
-    Bags<kIds == Ids::kWeighted, kLast>(call, read, prefetcher);
+    Bags<kIds, kLast>(call, read, prefetcher);
   }
 }
 
 template <Ids kIds, class Read, class Prefetcher, int... kLast>
 void LookupWithPrefetch(const LookupCall& call, const Read& read, const Prefetcher& prefetcher,
                         std::integer_sequence<int, kLast...>) {
-  if (call.dimension < kLanes) return Samples<kIds, -1>(call, read, prefetcher);
+  if (call.dimension < kLanes) return Samples<kIds, kFewColumns>(call, read, prefetcher);
   static constexpr void (*kByLast[])(const LookupCall&, const Read&, const Prefetcher&) = {
       Samples<kIds, kLast, Read, Prefetcher>...};
   const int64_t rest = call.dimension % (OPWRIGHT_ACCUMULATORS * kLanes);
@@ -213,8 +271,7 @@ void LookupWithPrefetch(const LookupCall& call, const Read& read, const Prefetch
 template <Ids kIds, int kLevel, class Read>
 void LookupFrom(const LookupCall& call, const Read& read, int64_t bytes, int64_t rows) {
   constexpr auto kLasts = std::make_integer_sequence<int, OPWRIGHT_ACCUMULATORS + 1>();
-  const int64_t row_bytes = call.dimension * static_cast<int64_t>(sizeof(float));
-  const int64_t distance = PrefetchDistance(bytes, row_bytes, 8, rows);
+  const int64_t distance = PrefetchDistance(bytes, RowBytes<Read>(call.dimension), 8, rows);
   const int64_t ids_end = kIds == Ids::kOne ? call.end : call.offsets[call.end];
   // Quantized rows do not need the aligned prefetcher. Without it, some cache lines are
   // prefetched twice, which takes less time than the quantization.
@@ -245,6 +302,46 @@ void LookupWith(const LookupCall& call, const Read& read) {
   LookupIds<Ids::kWeighted>(call, read);
 }
 
+// Lookups of narrow rows have fewer specializations, because these make much of the library.
+template <Ids kIds, class Read>
+void LookupNarrowIds(const LookupCall& call, const Read& read, int64_t ids_end) {
+  const int64_t distance = PrefetchDistance(
+      OPWRIGHT_PREFETCH_BYTES, RowBytes<Read>(call.dimension), 8, OPWRIGHT_PREFETCH_ROWS);
+  const Prefetcher<OPWRIGHT_PREFETCH_LEVEL, false> prefetcher{distance, ids_end};
+  if (call.dimension < kLanes) return Samples<kIds, kFewColumns>(call, read, prefetcher);
+  Samples<kIds, kInHalves>(call, read, prefetcher);
+}
+
+// Quantizes narrow rows. This takes more time than reading them, so it is not specialized.
+void LookupQuantizedNarrow(const LookupCall& call) {
+  constexpr int64_t kAtOnce = 64;  // Columns.
+  const Quantized quantized(*call.quantization);
+  for (int64_t sample = call.first; sample < call.end; ++sample) {
+    const int64_t first = call.offsets ? call.offsets[sample] : sample;
+    const int64_t end = call.offsets ? call.offsets[sample + 1] : sample + 1;
+    const float scale = call.scales ? call.scales[sample] : 1.f;
+    float* const out = call.out + sample * call.out_stride;
+    for (int64_t from = 0; from < call.dimension; from += kAtOnce) {
+      const int64_t columns = Min(kAtOnce, call.dimension - from);
+      float sums[kAtOnce] = {}, weights[kAtOnce] = {};
+      for (int64_t i = first; i < end; ++i) {
+        Widen(call.dtype, call.table + call.indices[i] * call.stride, from, columns, weights);
+        const float factor = call.per_sample_weights ? call.per_sample_weights[i] : 1.f;
+        for (int64_t k = 0; k < kAtOnce; ++k) sums[k] += factor * quantized(weights[k]);
+      }
+      for (int64_t k = 0; k < columns; ++k) out[from + k] = scale * sums[k];
+    }
+  }
+}
+
+void LookupNarrow(const LookupCall& call) {
+  if (call.quantization) return LookupQuantizedNarrow(call);
+  VisitReader(call.dtype, [&](const auto& read) {
+    if (!call.offsets) return LookupNarrowIds<Ids::kOne>(call, read, call.end);
+    LookupNarrowIds<Ids::kMaybeWeighted>(call, read, call.offsets[call.end]);
+  });
+}
+
 // Whether all vectors of all outputs are aligned to 16 bytes.
 bool CanStream(const LookupCall& call) {
   return reinterpret_cast<uintptr_t>(call.out) % 16 == 0 && call.out_stride % 4 == 0 &&
@@ -254,7 +351,9 @@ bool CanStream(const LookupCall& call) {
 void Lookup(const LookupCall& given) {
   LookupCall call = given;
   call.streaming = given.streaming && CanStream(given);
-  if (call.quantization) {
+  if (call.dtype != RowDtype::kFloat32) {
+    LookupNarrow(call);
+  } else if (call.quantization) {
     LookupWith(call, Quantized(*call.quantization));
   } else {
     LookupWith(call, Plain());

@@ -14,6 +14,7 @@
 #include "base/checked.h"
 #include "base/hash_index.h"
 #include "embedding/cpu/lookups.h"
+#include "embedding/cpu/narrow.h"
 #include "embedding/cpu/rows.h"
 #include "embedding/cpu/table_memory.h"
 #include "embedding/store.h"
@@ -78,6 +79,7 @@ struct Workspace {
   int32_t* group_of;  // The group of each entry.
   Contribution* contributions;
   double* sum;
+  float* wide;  // A narrow row while it is updated.
 };
 
 // Groups entries by row, in the order in which rows first appear. Returns the number of rows.
@@ -199,22 +201,22 @@ class CpuTableStore : public TableStore {
     configuration_ = &configuration;
     double weights = 0;
     for (const TableConfig& table : configuration.tables) {
-      weights += static_cast<double>(table.rows) * static_cast<double>(table.dimension);
+      weights += static_cast<double>(table.rows) * static_cast<double>(table.row_words());
     }
     cache_resident_ = weights * sizeof(float) <= kCacheResidentBytes;
     for (size_t i = 0; i < configuration.tables.size(); ++i) {
       Table table;
       table.config = configuration.tables[i];
-      const int64_t row = table.config.dimension + table.config.slot_floats();
+      const int64_t row = table.config.row_words() + table.config.slot_floats();
       const double bytes =
           static_cast<double>(table.config.rows) * static_cast<double>(row) * sizeof(float);
       if (!Map(&table, cache_resident_)) {
-        return ResourceExhaustedError(Describe(configuration, static_cast<int64_t>(i)) + ": " +
-                                      std::to_string(table.config.rows) + " rows of " +
-                                      std::to_string(table.config.dimension) +
-                                      " float32 with " + std::to_string(table.config.slots()) +
-                                      " slots take " + std::to_string(bytes / (1 << 30)) +
-                                      " GiB, more than there is");
+        return ResourceExhaustedError(
+            Describe(configuration, static_cast<int64_t>(i)) + ": " +
+            std::to_string(table.config.rows) + " rows of " +
+            std::to_string(table.config.dimension) + " " + NameOf(table.config.dtype) +
+            " with " + std::to_string(table.config.slots()) + " slots take " +
+            std::to_string(bytes / (1 << 30)) + " GiB, more than there is");
       }
       tables_.push_back(std::move(table));
     }
@@ -228,7 +230,12 @@ class CpuTableStore : public TableStore {
     const int64_t columns = table.config.columns(slot);
     ForRows(exec, rows.count, columns, [&](int64_t first, int64_t end) {
       for (int64_t i = first; i < end; ++i) {
-        std::memcpy(RowOf(table, slot, rows, i), from + i * columns, columns * sizeof(float));
+        float* const row = RowOf(table, slot, rows, i);
+        if (IsNarrow(table, slot)) {
+          NarrowWith(table.config.dtype, columns, from + i * columns, row, ToNearest());
+        } else {
+          std::memcpy(row, from + i * columns, columns * sizeof(float));
+        }
       }
     });
     table.pages.Enlarge();
@@ -239,9 +246,15 @@ class CpuTableStore : public TableStore {
               float* to) override {
     const Table& table = tables_[t];
     const int64_t columns = table.config.columns(slot);
+    const RowKernels& kernels = SelectRowKernels();
     ForRows(exec, rows.count, columns, [&](int64_t first, int64_t end) {
       for (int64_t i = first; i < end; ++i) {
-        std::memcpy(to + i * columns, RowOf(table, slot, rows, i), columns * sizeof(float));
+        const float* const row = RowOf(table, slot, rows, i);
+        if (IsNarrow(table, slot)) {
+          kernels.widen(table.config.dtype, row, 0, columns, to + i * columns);
+        } else {
+          std::memcpy(to + i * columns, row, columns * sizeof(float));
+        }
       }
     });
     return {};
@@ -296,6 +309,7 @@ class CpuTableStore : public TableStore {
     const Writing writing(this);
     try {
       UpdateRows(exec, cores, rates);
+      ++updates_;
       return {};
     } catch (const std::bad_alloc&) {
       return ResourceExhaustedError("no memory to sort its gradients");
@@ -348,8 +362,12 @@ class CpuTableStore : public TableStore {
   TableLookup ReadsOf(size_t feature) const {
     const Table& table = TableOf(feature);
     const Quantization& quantization = table.config.quantization;
-    return {table.rows.weights, table.rows.stride, table.config.dimension, cache_resident_,
-            quantization.enabled ? &quantization : nullptr};
+    return {table.rows.weights,
+            table.rows.stride,
+            table.config.dimension,
+            cache_resident_,
+            quantization.enabled ? &quantization : nullptr,
+            table.config.dtype};
   }
 
   // Updates the rows of all tables. It may throw std::bad_alloc before it has changed any row.
@@ -375,6 +393,7 @@ class CpuTableStore : public TableStore {
         std::memset(touched[t], 0, words * sizeof(uint64_t));
       }
     }
+    const std::vector<float*> wide = AllocateRows(exec, touched);
     // All scratch memory is allocated before this line, because rows change after it.
     exec->For(part_count, [&](int64_t i) { Scatter(plans, parts[i]); });
     const RowKernels& kernels = SelectRowKernels();
@@ -386,7 +405,7 @@ class CpuTableStore : public TableStore {
                      touched[plan.table]);
       }
     });
-    UpdateRest(exec, kernels, hypers, touched);
+    UpdateRest(exec, kernels, hypers, touched, wide);
   }
 
   static std::vector<Bucket> BucketsOf(const std::vector<Plan>& plans) {
@@ -419,6 +438,7 @@ class CpuTableStore : public TableStore {
       workspace.group_of = exec->Allocate<int32_t>(largest);
       workspace.contributions = exec->Allocate<Contribution>(largest);
       workspace.sum = exec->Allocate<double>(widest);
+      workspace.wide = exec->Allocate<float>(widest);
     }
     return workspaces;
   }
@@ -436,6 +456,8 @@ class CpuTableStore : public TableStore {
     call.accumulate = table.config.accumulate;
     call.hyper = &hyper;
     call.sum = workspace.sum;
+    call.rounding = RoundingOf(plan.table);
+    call.wide = workspace.wide;
     kernels.update[static_cast<int>(table.config.optimizer)](call);
     for (int64_t g = 0; touched && g < call.count; ++g) {
       __atomic_fetch_or(&touched[workspace.rows[g] / 64], uint64_t{1} << workspace.rows[g] % 64,
@@ -443,28 +465,59 @@ class CpuTableStore : public TableStore {
     }
   }
 
-  // Updates the rows without gradients in tables that update every row.
+  // Updates the rows without gradients in tables that update every row. As many threads work as
+  // there are rows of scratch memory in `wide`.
   void UpdateRest(ExecutionContext* exec, const RowKernels& kernels,
-                  const std::vector<Hyper>& hypers,
-                  const std::vector<uint64_t*>& touched) const {
+                  const std::vector<Hyper>& hypers, const std::vector<uint64_t*>& touched,
+                  const std::vector<float*>& wide) const {
     for (size_t t = 0; t < tables_.size(); ++t) {
       if (!touched[t]) continue;
       const Table& table = tables_[t];
-      const int64_t row = table.config.dimension + table.config.slot_floats();
-      ForRows(exec, table.config.rows, row, [&](int64_t first, int64_t end) {
-        RestCall call;
-        call.table = table.rows;
-        call.first = first;
-        call.end = end;
-        call.touched = touched[t];
-        call.hyper = &hypers[t];
-        kernels.rest[static_cast<int>(table.config.optimizer)](call);
+      const int64_t rows = table.config.rows;
+      const int64_t part = RowsInPart(table.config.dimension + table.config.slot_floats());
+      std::atomic<int64_t> next{0};
+      exec->For(static_cast<int64_t>(wide.size()), [&](int64_t worker) {
+        for (int64_t first; (first = next.fetch_add(part)) < rows;) {
+          RestCall call;
+          call.table = table.rows;
+          call.first = first;
+          call.end = std::min(rows, first + part);
+          call.touched = touched[t];
+          call.hyper = &hypers[t];
+          call.rounding = RoundingOf(static_cast<int64_t>(t));
+          call.wide = wide[worker];
+          kernels.rest[static_cast<int>(table.config.optimizer)](call);
+        }
       });
     }
   }
 
+  // How narrow rows of a table are rounded in the next update.
+  Rounding RoundingOf(int64_t table) const {
+    const TableConfig& config = tables_[table].config;
+    return {KeyOf(table, updates_), config.first_row, config.row_step};
+  }
+
+  // Allocates a row for each thread, if a table updates every row.
+  std::vector<float*> AllocateRows(ExecutionContext* exec,
+                                   const std::vector<uint64_t*>& touched) const {
+    int64_t widest = 0;
+    for (size_t t = 0; t < tables_.size(); ++t) {
+      if (touched[t]) widest = std::max(widest, tables_[t].config.dimension);
+    }
+    std::vector<float*> rows;
+    for (int i = 0; widest > 0 && i < exec->Threads(); ++i) {
+      rows.push_back(exec->Allocate<float>(widest));
+    }
+    return rows;
+  }
+
   const Table& TableOf(size_t feature) const {
     return tables_[configuration_->features[feature].table];
+  }
+
+  static bool IsNarrow(const Table& table, int64_t slot) {
+    return slot < 0 && table.config.dtype != RowDtype::kFloat32;
   }
 
   static float* RowOf(const Table& table, int64_t slot, const Shard& rows, int64_t i) {
@@ -474,11 +527,15 @@ class CpuTableStore : public TableStore {
                           slot * table.config.columns(slot);
   }
 
-  // Calls task(first, end) for parts of the rows, which have about 256 KiB each.
+  // A part of a table has about 256 KiB.
+  static int64_t RowsInPart(int64_t row_floats) {
+    return std::max<int64_t>(1, (64 << 10) / row_floats);
+  }
+  // Calls task(first, end) for parts of the rows.
   template <class Task>
   static void ForRows(ExecutionContext* exec, int64_t rows, int64_t row_floats,
                       const Task& task) {
-    const int64_t part = std::max<int64_t>(1, (64 << 10) / row_floats);
+    const int64_t part = RowsInPart(row_floats);
     exec->For((rows + part - 1) / part,
               [&](int64_t i) { task(i * part, std::min(rows, (i + 1) * part)); });
   }
@@ -574,6 +631,7 @@ class CpuTableStore : public TableStore {
   std::vector<Table> tables_;
   bool cache_resident_ = false;  // Whether the weights of all tables stay in CPU caches.
   std::mutex mutex_;
+  int64_t updates_ = 0;  // How many updates were made.
   bool writing_ = false;
   std::vector<std::weak_ptr<Background>> ahead_;  // Background lookups that have begun.
 };

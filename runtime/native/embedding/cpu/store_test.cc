@@ -154,14 +154,17 @@ PreparedRef Prepared(TableStore& store, ExecutionContext& exec, const Batch& bat
 
 // A batch with so many ids that several threads share it. Many of the ids are for the same row.
 struct Large {
-  explicit Large(Random& random) {
+  explicit Large(Random& random, RowDtype dtype = RowDtype::kFloat32, bool every_row = false) {
     configuration.tables.resize(1);
     TableConfig& table = configuration.tables[0];
     table.name = "t";
     table.rows = 5000;
     table.dimension = 3;
     table.optimizer = Optimizer::kAdagrad;
+    table.dtype = dtype;
+    table.every_row = every_row;
     table.hyper.learning_rate = 0.1f;
+    table.hyper.decay = 0.01f;
     table.accumulate = random.Below(2);
     configuration.features = {{"f", 0, {7000}}, {"g", 0, {500}}};
     configuration.mode = Mode::kTraining;
@@ -206,10 +209,68 @@ struct Large {
 TEST(Store, NumberOfThreadsDoesNotChangeBits) {
   Random random{testing::Seed()};
   for (int64_t round = 0; round < testing::Rounds(3); ++round) {
-    const Large large(random);
-    const std::vector<float> alone = large.Update(1);
-    for (const int threads : {2, 5}) EXPECT(large.Update(threads) == alone);
+    for (const RowDtype dtype : kRowDtypes) {
+      const Large large(random, dtype, random.Below(2));
+      const std::vector<float> alone = large.Update(1);
+      for (const int threads : {2, 5}) EXPECT(large.Update(threads) == alone);
+    }
   }
+}
+
+// Weights of narrow rows are read as they were stored, and stored again the same. Slots are not
+// rounded.
+TEST(Store, NarrowRowsAreReadAsStored) {
+  Pool pool(2);
+  PoolContext exec(pool);
+  Random random{testing::Seed()};
+  for (const RowDtype dtype : kRowDtypes) {
+    for (const int64_t dimension : {1, 5, 80}) {
+      for (const bool cache_resident : {true, false}) {
+        Configuration configuration = TwoTables();
+        configuration.tables[0].dimension = dimension;
+        configuration.tables[0].dtype = dtype;
+        if (!cache_resident) configuration.tables[1].rows = 8 << 20;
+        const auto store = MakeCpuTableStore();
+        EXPECT_OK(store->Allocate(configuration));
+        const Shard shards[] = {{6, 0, 2}, {5, 1, 2}};
+        for (int round = 0; round < 2; ++round) {
+          for (const Shard& rows : shards) {
+            std::vector<float> values[3], found(static_cast<size_t>(rows.count * dimension));
+            for (int64_t slot = -1; slot < 2; ++slot) {
+              std::vector<float>& one = values[slot + 1];
+              one.resize(found.size());
+              for (float& x : one) x = static_cast<float>(random.Uniform());
+              EXPECT_OK(store->Write(&exec, 0, slot, rows, one.data()));
+            }
+            for (int64_t slot = -1; slot < 2; ++slot) {
+              EXPECT_OK(store->Read(&exec, 0, slot, rows, found.data()));
+              const float bound = slot >= 0 || dtype == RowDtype::kFloat32 ? 0 : 1 / 250.f;
+              for (size_t i = 0; i < found.size(); ++i) {
+                EXPECT_NEAR(found[i], values[slot + 1][i], bound);
+              }
+              if (slot >= 0) continue;
+              std::vector<float> again(found.size());
+              EXPECT_OK(store->Write(&exec, 0, slot, rows, found.data()));
+              EXPECT_OK(store->Read(&exec, 0, slot, rows, again.data()));
+              // The scale of an int8 row may differ in its last bits.
+              const float same = dtype == RowDtype::kInt8 ? 1e-6f : 0;
+              for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(again[i], found[i], same);
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+// A table of narrow rows that is too large for memory is described by its own bytes.
+TEST(Store, TooLargeANarrowTableIsRefused) {
+  Configuration configuration = TwoTables();
+  configuration.tables[1].rows = int64_t{1} << 44;
+  configuration.tables[1].dtype = RowDtype::kBfloat16;
+  EXPECT_ERROR(MakeCpuTableStore()->Allocate(configuration), StatusCode::kResourceExhausted,
+               "table 1 ('u'): 17592186044416 rows of 3 bfloat16 with 0 slots take "
+               "131072.000000 GiB, more than there is");
 }
 
 TEST(Store, ManyIdsAreSummedByRow) {

@@ -63,13 +63,12 @@ struct Table {
 
 inline int64_t WholeCacheLines(int64_t floats) { return (floats + 15) / 16 * 16; }
 
-// A row of fewer floats than kNarrowRow is narrow. The slots of a narrow row follow its
-// weights: an update then finds them in the same cache lines and page. The slots of wide rows
-// are in a separate array. The weights are then adjacent, so that lookups need half the pages
-// and use all sets of the caches. Row-wise slots are always in a separate array, where many
-// rows share a cache line. One value after each narrow row would make most rows share cache
-// lines with other rows.
-constexpr int64_t kNarrowRow = 64;
+// The slots of a row of fewer columns follow its weights: an update then finds them in the same
+// cache lines and page. The slots of wider rows are in a separate array. The weights are then
+// adjacent, so that lookups need half the pages and use all sets of the caches. Row-wise slots
+// are always in a separate array, where many rows share a cache line. One value after each
+// short row would make most rows share cache lines with other rows.
+constexpr int64_t kInterleavedBelow = 64;
 
 // If the weights of all tables have at most this many bytes, they stay in the caches of the CPU
 // cores. The slots would not fit besides them, and are in a separate array.
@@ -78,27 +77,28 @@ constexpr int64_t kCacheResidentBytes = 16 << 20;
 // The stride of the rows of tables that stay in caches. Each row begins at the start of a cache
 // line, if the padding is at most an eighth of the padded row. Loads from L2 are faster if no
 // vector crosses a cache line.
-inline int64_t CacheResidentStride(int64_t dimension) {
-  const int64_t whole = WholeCacheLines(dimension);
-  return (whole - dimension) * 8 <= whole ? whole : dimension;
+inline int64_t CacheResidentStride(int64_t words) {
+  const int64_t whole = WholeCacheLines(words);
+  return (whole - words) * 8 <= whole ? whole : words;
 }
 
 inline bool Map(Table* table, bool cache_resident) {
   const TableConfig& config = table->config;
   const int64_t slots = config.slot_floats();
-  const bool interleaved =
-      config.dimension < kNarrowRow && config.columns(0) == config.dimension && !cache_resident;
-  const int64_t stride =
-      cache_resident ? CacheResidentStride(config.dimension) : config.dimension;
+  const bool interleaved = config.dimension < kInterleavedBelow &&
+                           config.columns(0) == config.dimension && !cache_resident;
+  const int64_t words = config.row_words();
+  const int64_t stride = cache_resident ? CacheResidentStride(words) : words;
   const int64_t weights = config.rows * stride;
   if (!table->pages.Map((WholeCacheLines(weights) + config.rows * slots) * sizeof(float))) {
     return false;
   }
   float* const data = table->pages.get();
   table->rows.dimension = config.dimension;
+  table->rows.dtype = config.dtype;
   table->rows.weights = data;
   table->rows.stride = stride + (interleaved ? slots : 0);
-  table->rows.slots = data + (interleaved ? config.dimension : WholeCacheLines(weights));
+  table->rows.slots = data + (interleaved ? words : WholeCacheLines(weights));
   table->rows.slots_stride = interleaved ? table->rows.stride : slots;
   return true;
 }

@@ -134,6 +134,13 @@ class Store : public TableStore {
   Status Allocate(const Configuration& configuration) override {
     std::lock_guard<std::mutex> lock(mutex_);
     configuration_ = &configuration;
+    for (size_t t = 0; t < configuration.tables.size(); ++t) {
+      const RowDtype dtype = configuration.tables[t].dtype;
+      if (dtype == RowDtype::kFloat32) continue;
+      return UnimplementedError(Describe(configuration, static_cast<int64_t>(t)) +
+                                ": rows on a GPU must be float32, are " + NameOf(dtype) +
+                                "; narrow rows take tables on the CPU");
+    }
     const int64_t features = static_cast<int64_t>(configuration.features.size());
     if (features * configuration.cores > kMaxSources) {
       return InvalidArgumentError(

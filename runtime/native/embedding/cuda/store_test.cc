@@ -216,6 +216,19 @@ TEST(Store, MemoryRunsOut) {
   EXPECT(s.Read(row).ok() && row[0] == -2 && row[1] == -2);
 }
 
+TEST(Store, NarrowRowsAreRefused) {
+  {
+    Bed s;
+    s.configuration.tables[1].dtype = RowDtype::kInt8;
+    auto heap = std::make_shared<Heap>();
+    Has(Engine::Create(s.configuration, cuda::MakeTableStore(nullptr, heap)).status(),
+        StatusCode::kUnimplemented,
+        {"table 1 ('", "rows on a GPU must be float32, are int8", "tables on the CPU"});
+    EXPECT_EQ(heap->used(), 0);
+  }
+  NothingIsLeft();
+}
+
 // Tests batches that are updated without a lookup, and activations of batches for inference.
 TEST(Store, BackwardOnlyAndInferenceBatches) {
   const Later later;

@@ -6,6 +6,8 @@
 #include "absl/strings/strip.h"
 #include "base/checked.h"
 #include "base/tf/status.h"
+#include "google/protobuf/unknown_field_set.h"
+#include "tensorflow/core/framework/types.pb.h"
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/protobuf/tpu/tpu_embedding_configuration.pb.h"
 
@@ -112,6 +114,32 @@ absl::Status ReadOptimizer(const OptimizationParameters& parameters, const std::
   return absl::OkStatus();
 }
 
+// TensorFlow's TableDescriptor has no dtype. This field has it, a DataType. Protobuf keeps
+// fields that it does not know, and a TPU ignores this one.
+constexpr int kRowDtype = 1000;
+
+absl::Status ReadRowDtype(const TPUEmbeddingConfiguration::TableDescriptor& from,
+                          const std::string& where, RowDtype* dtype) {
+  const auto& fields = from.GetReflection()->GetUnknownFields(from);
+  for (int i = 0; i < fields.field_count(); ++i) {
+    const google::protobuf::UnknownField& field = fields.field(i);
+    if (field.number() != kRowDtype) continue;
+    const bool is_number = field.type() == google::protobuf::UnknownField::TYPE_VARINT;
+    switch (is_number ? field.varint() : 0) {
+      case tensorflow::DT_FLOAT: *dtype = RowDtype::kFloat32; break;
+      case tensorflow::DT_HALF: *dtype = RowDtype::kFloat16; break;
+      case tensorflow::DT_BFLOAT16: *dtype = RowDtype::kBfloat16; break;
+      case tensorflow::DT_INT8: *dtype = RowDtype::kInt8; break;
+      default:
+        return absl::InvalidArgumentError(absl::StrCat(
+            where, ": the dtype of rows (field ", kRowDtype,
+            ") must be the DataType float32 (1), float16 (19), bfloat16 (14) or int8 (6), is ",
+            is_number ? absl::StrCat(field.varint()) : "no number"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ReadTable(const TPUEmbeddingConfiguration::TableDescriptor& from,
                        const std::string& where, TableConfig* table) {
   const OptimizationParameters& parameters = from.optimization_parameters();
@@ -138,6 +166,7 @@ absl::Status ReadTable(const TPUEmbeddingConfiguration::TableDescriptor& from,
     ReadLimits(quantization.clipping_limits(), limits);
     table->quantization = {true, limits[0], limits[1], quantization.num_buckets()};
   }
+  TF_RETURN_IF_ERROR(ReadRowDtype(from, where, &table->dtype));
   return ReadOptimizer(parameters, where, table);
 }
 
