@@ -24,7 +24,9 @@ from opwright_runtime.embedding.optimizers import (
     optimizer_wanted,
     rate_wanted,
 )
+from opwright_runtime.embedding.row_dtypes import row_dtype_wanted, set_row_dtype
 from opwright_runtime.errors import OpAttrError, bad_argument, format_allowed
+from opwright_runtime.types import AnyDTypeLike
 
 DynamicLearningRate = OptimizerDynamicInput
 """A learning rate that SendTPUEmbeddingGradients is given anew each step, by `tag`.
@@ -66,6 +68,9 @@ class EmbeddingTable:
         quantization: a `tf.tpu.experimental.embedding.QuantizationConfig`: lookups
             return weights clipped to its bounds and rounded to `num_buckets` values.
             None is no quantization.
+        row_dtype: the dtype in which the CPU stores the rows: float32, float16,
+            bfloat16 or int8. Load, retrieve and lookups have float32 with any of them:
+            docs/how-to/embedding_narrow.md.
     """
 
     name: str
@@ -74,6 +79,7 @@ class EmbeddingTable:
     optimizer: OptimizerLike
     num_features: int = 0
     quantization: Quantization | None = None
+    row_dtype: AnyDTypeLike = "float32"
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,6 +184,7 @@ class EmbeddingConfig:
                 dimension=table.dimension,
                 num_features=table.num_features,
             )
+            set_row_dtype(descriptor, table.row_dtype)
             parameters = descriptor.optimization_parameters
             rate = table.optimizer.learning_rate
             if callable(rate):
@@ -275,6 +282,9 @@ def _check_table(
         if low is not None and high is not None and not low <= high:
             allowed = f"at most clip_{name}_max, which is {high}"
             raise _refused(f"clip_{name}_min {what}", low, allowed)
+    wanted = row_dtype_wanted(table.row_dtype)
+    if wanted:
+        raise _refused(f"row_dtype {what}", table.row_dtype, wanted)
     if isinstance(table.quantization, type):
         allowed = f"an instance, such as {table.quantization.__name__}(...)"
         raise _refused(f"quantization {what}", table.quantization, allowed)

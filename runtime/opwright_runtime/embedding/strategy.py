@@ -21,6 +21,7 @@ from opwright_runtime.embedding.hosts import (
     meet,
 )
 from opwright_runtime.embedding.live_tables import show_tables_of
+from opwright_runtime.embedding.row_dtypes import check_row_dtypes
 from opwright_runtime.embedding.run_context import (
     adapt_variables,
     is_embedding_op,
@@ -36,6 +37,7 @@ from opwright_runtime.embedding.steps import (
 )
 from opwright_runtime.embedding.tpu_embedding import adapt_tpu_embedding
 from opwright_runtime.embedding.tpu_system import HardwareFeature, OneCore
+from opwright_runtime.types import AnyDTypeLike
 
 
 class SoftwareTPUStrategy(tpu_strategy.TPUStrategyV2):  # type: ignore[misc]
@@ -222,6 +224,7 @@ def software_strategy(
     timeout: float = 60.0,
     embedding_feature: str = "v1",
     sparse_cores_per_chip: int = 4,
+    row_dtypes: Mapping[str, AnyDTypeLike] | None = None,
 ) -> SoftwareTPUStrategy:
     """A strategy under which `tf.tpu.experimental.embedding.TPUEmbedding` runs here.
 
@@ -260,6 +263,9 @@ def software_strategy(
             docs/how-to/embedding_v2.md. Libraries choose the class by it.
         sparse_cores_per_chip: the SparseCores of each core with "v2": 4 as a v5p has,
             or 2 as a v6e has. It decides how tables are sharded.
+        row_dtypes: by the name of a table, the dtype in which its rows are stored:
+            float32 (the default), float16, bfloat16 or int8. Narrow rows take a half or
+            a quarter of the memory: docs/how-to/embedding_narrow.md.
 
     Raises:
         NativeLibraryError: the native kernels are not built.
@@ -267,7 +273,9 @@ def software_strategy(
             GPU; the resolver does not have this process's task; `device` is neither
             "/cpu:0" nor "/gpu:0", or is a GPU with a cluster; `embedding_feature` or
             `sparse_cores_per_chip` is none of the values above, or there are
-            SparseCores and a cluster or a GPU.
+            SparseCores and a cluster or a GPU; `row_dtypes` has another dtype, or
+            comes with SparseCores or a GPU. A `TPUEmbedding` raises it when it is
+            built, if it has no table of a name in `row_dtypes`.
         RuntimeError: a strategy for a cluster comes after the program's first op;
             TensorFlow runs with fewer logical CPU devices than `cores`; soft device
             placement is off; a graph is being built; the device is the CPU, and a GPU
@@ -297,6 +305,7 @@ def software_strategy(
     sparse_cores = _sparse_cores(
         embedding_feature, sparse_cores_per_chip, device, resolver
     )
+    narrow = check_row_dtypes(row_dtypes, device, embedding_feature)
     native.load()
     if not tf.executing_eagerly():
         raise RuntimeError("software_strategy: call it eagerly, not in a graph")
@@ -318,6 +327,7 @@ def software_strategy(
     forget_hosts()
     show_tables_of(None)
     strategy = SoftwareTPUStrategy(cores, strict, resolver, timeout, device)
+    strategy.extended.row_dtypes = narrow
     with tf.device(device):
         tf.raw_ops.ShutdownDistributedTPU()
         tf.raw_ops.ConfigureDistributedTPU()

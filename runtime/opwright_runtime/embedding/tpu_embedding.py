@@ -20,6 +20,7 @@ from opwright_runtime._patches import wrap_tpu_embedding
 from opwright_runtime.embedding.feature_checks import check_features
 from opwright_runtime.embedding.hosts import Host, OneHost
 from opwright_runtime.embedding.keras_layers import adapt_layers
+from opwright_runtime.embedding.row_dtypes import set_row_dtypes
 from opwright_runtime.embedding.run_context import enclosing_run
 from opwright_runtime.embedding.steps import queued_batches
 from opwright_runtime.embedding.tpu_system import TPUSystem
@@ -102,11 +103,15 @@ def build(
 
 
 def _create_config_proto(self: TPUEmbedding, original: Method) -> Any:
-    """Names the features that have no name, by their paths in the feature config."""
+    """Names the features that have no name, by their paths in the feature config.
+
+    It also sets the dtypes of rows that the strategy was given.
+    """
     config = original()
     paths = nest.flatten_with_joined_string_paths(self._feature_config)
     for descriptor, (path, _) in zip(config.feature_descriptor, paths, strict=True):
         descriptor.name = descriptor.name or path
+    set_row_dtypes(config, self._strategy.extended.row_dtypes)
     return config
 
 

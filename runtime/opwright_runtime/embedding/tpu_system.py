@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from opwright_runtime._internals import one_device, tpu_strategy
 from opwright_runtime.embedding.fetched_data import Distributed, fetched
 from opwright_runtime.embedding.run_context import run_context
+from opwright_runtime.types import AnyDTypeLike
 
 Options: TypeAlias = tf.distribute.InputOptions | None
 
@@ -63,6 +65,7 @@ class TPUSystem:
     num_hosts = 1
     steps_per_run = 1  # The steps of a loop within the TPU. tf_keras reads it.
     tpu_hardware_feature = HardwareFeature()
+    row_dtypes: Mapping[str, AnyDTypeLike] = MappingProxyType({})  # By table.
     _device_assignment = None
     _tpu_cluster_resolver = None
     _strict: bool

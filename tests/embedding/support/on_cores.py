@@ -43,9 +43,12 @@ def table(name: str, weights: Any, **changes: Any) -> Any:
 class Training:
     """Steps with given gradients: a table for each optimizer, ids in several forms."""
 
-    def __init__(self, cores: int, pipelined: bool = False) -> None:
+    def __init__(
+        self, cores: int, pipelined: bool = False, dtype: str = "float32"
+    ) -> None:
         rng = np.random.default_rng(1)
-        self.strategy = tpu.software_strategy(cores=cores)
+        row_dtypes = dict.fromkeys(OPTIMIZERS, dtype)
+        self.strategy = tpu.software_strategy(cores=cores, row_dtypes=row_dtypes)
         features = {}
         for name, optimizer in OPTIMIZERS.items():
             weights = rng.normal(size=[ROWS, WIDTH]).astype(np.float32)
@@ -116,11 +119,11 @@ def equal(found: dict[str, Any], expected: dict[str, Any]) -> None:
         )
 
 
-def same_tables(cores: int, pipelined: bool = False) -> None:
+def same_tables(cores: int, pipelined: bool = False, dtype: str = "float32") -> None:
     """Bit for bit: gradients of a row are summed in double."""
     tpu.software_strategy(cores=cores)  # There are as many devices from now on.
-    expected = Training(1, pipelined).train(6, seed=2)
-    equal(Training(cores, pipelined).train(6, seed=2), expected)
+    expected = Training(1, pipelined, dtype).train(6, seed=2)
+    equal(Training(cores, pipelined, dtype).train(6, seed=2), expected)
 
 
 def checkpoints() -> None:
@@ -551,6 +554,9 @@ CASES: dict[str, Callable[[], None]] = {
     "same_tables of 4": lambda: same_tables(4),
     "same_tables of 8": lambda: same_tables(8),
     "same_tables of 4, pipelined": lambda: same_tables(4, pipelined=True),
+    "float16 rows of 4": lambda: same_tables(4, dtype="float16"),
+    "bfloat16 rows of 4": lambda: same_tables(4, pipelined=True, dtype="bfloat16"),
+    "int8 rows of 4": lambda: same_tables(4, dtype="int8"),
     "checkpoints": checkpoints,
     "values": values,
     "ways_to_enqueue": ways_to_enqueue,

@@ -1,0 +1,72 @@
+"""The dtypes in which tables on the CPU store the weights of their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from opwright_runtime.errors import format_allowed
+from opwright_runtime.types import AnyDTypeLike, as_dtype
+
+ROW_DTYPES = (tf.float32, tf.float16, tf.bfloat16, tf.int8)
+_ALLOWED = format_allowed(ROW_DTYPES)
+
+# TensorFlow's TableDescriptor has no dtype. The engine reads it from this field, a
+# DataType. Protobuf keeps fields that it does not know, and a TPU ignores this one.
+_FIELD = 1000
+
+
+def row_dtype_wanted(dtype: object) -> str | None:
+    """What is allowed, as text, if `dtype` is no dtype of rows."""
+    try:
+        known = as_dtype(dtype) in ROW_DTYPES  # type: ignore[arg-type]
+    except TypeError:
+        known = False
+    return None if known else _ALLOWED
+
+
+def set_row_dtype(descriptor: Any, dtype: AnyDTypeLike) -> None:
+    """Sets the dtype of the rows of a TableDescriptor."""
+    found = as_dtype(dtype)
+    if found != tf.float32:
+        key = _FIELD << 3  # The number of the field, and the wire type of a varint.
+        varint = bytes([key & 127 | 128, key >> 7, found.as_datatype_enum])
+        descriptor.MergeFromString(varint)
+
+
+def check_row_dtypes(
+    row_dtypes: Mapping[str, AnyDTypeLike] | None, device: str, feature: str
+) -> Mapping[str, AnyDTypeLike]:
+    """The argument of software_strategy, checked; its tables are not known yet."""
+    given = {} if row_dtypes is None else dict(row_dtypes)
+    for table, dtype in given.items():
+        if row_dtype_wanted(dtype):
+            raise ValueError(
+                f"software_strategy: row_dtypes[{table!r}] must be {_ALLOWED}, not "
+                f"{dtype!r}"
+            )
+    for argument, refused in (
+        (f"device={device!r}", device != "/cpu:0"),
+        (f"embedding_feature={feature!r}", feature != "v1"),
+    ):
+        if given and refused:
+            raise ValueError(
+                "software_strategy: row_dtypes is for the tables of TPUEmbedding on "
+                f"the CPU; leave {argument} away, or row_dtypes"
+            )
+    return given
+
+
+def set_row_dtypes(config: Any, row_dtypes: Mapping[str, AnyDTypeLike]) -> None:
+    """Sets the dtypes of tables by name in a TPUEmbeddingConfiguration."""
+    by_name = {table.name: table for table in config.table_descriptor}
+    for name, dtype in row_dtypes.items():
+        if name not in by_name:
+            raise ValueError(
+                f"software_strategy: row_dtypes names a table {name!r}, and the tables "
+                f"of this TPUEmbedding are {', '.join(map(repr, by_name))}; name one "
+                "of these, or leave it away"
+            )
+        set_row_dtype(by_name[name], dtype)
