@@ -48,6 +48,7 @@ class Settings:
     batch: int
     epochs: int
     seed: int
+    row_dtype: str = "float32"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -93,6 +94,7 @@ def settle(options: argparse.Namespace) -> Settings:
         batch=options.batch,
         epochs=options.epochs,
         seed=options.seed,
+        row_dtype=options.row_dtype,
     )
     if steps_of(settings) < 1:
         raise RefusedError("a batch is more than all that was watched")
@@ -127,7 +129,14 @@ def prepare(
     keras.utils.set_random_seed(settings.seed)
     data = datasets.make(settings.users, settings.films, settings.seed)
     steps = steps_of(settings) * settings.epochs
-    made = Training(data, settings.dimension, settings.batch, steps, resolver)
+    made = Training(
+        data,
+        settings.dimension,
+        settings.batch,
+        steps,
+        resolver,
+        settings.row_dtype,
+    )
     return data, made
 
 
@@ -360,6 +369,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     number("dimension", 32, 1, "columns of a table, and of the towers' vectors")
     number("hosts", 1, 1, "processes that share tables and examples")
     number("seed", 1, 0, "of the data and of what training starts with")
+    parser.add_argument(
+        "--row-dtype",
+        choices=["float32", "float16", "bfloat16", "int8"],
+        default="float32",
+        help="in which the rows of tables are stored (default: float32)",
+    )
     parser.add_argument(
         "--folder",
         type=Path,

@@ -22,6 +22,7 @@ tpu_embedding = tf.tpu.experimental.embedding
 # TensorFlow's stubs know little of it.
 RAGGED: Any = tf.RaggedTensor
 
+TABLES: tuple[str, ...] = ("users", "films", "tags")
 TEMPERATURE = 0.1
 # Ids are for the tables, which are not on the chip: they stay on the host.
 ON_HOST = tf.distribute.InputOptions(experimental_fetch_to_device=False)
@@ -92,8 +93,10 @@ class Training:
         batch: int,
         steps: int,
         resolver: tf.distribute.cluster_resolver.ClusterResolver | None = None,
+        row_dtype: str = "float32",
     ) -> None:
-        self.strategy = tpu.software_strategy(resolver)
+        row_dtypes = dict.fromkeys(TABLES, row_dtype)
+        self.strategy = tpu.software_strategy(resolver, row_dtypes=row_dtypes)
         self.hosts = self.strategy.num_replicas_in_sync
         # Of the examples of a step each host has its part.
         self.data, self.batch, self.steps = data, batch // self.hosts, steps

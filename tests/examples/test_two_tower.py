@@ -43,6 +43,18 @@ def test_two_tower_recall_exceeds_recall_of_popularity(trained: Path) -> None:
     assert recall < drawn.recall_of_the_truth() * 1.1
 
 
+@pytest.mark.rotating(together="trained")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "int8"])
+def test_two_tower_narrow_rows_have_losses_of_float32(
+    trained: Path, tmp_path: Path, dtype: str
+) -> None:
+    options = ["--folder", str(tmp_path), "--epochs", "6", "--row-dtype", dtype]
+    assert two_tower.main([*options, *SMALL]) == 0
+    found, expected = losses(tmp_path), losses(trained)
+    assert found != expected
+    np.testing.assert_allclose(found, expected, rtol=0.01)
+
+
 @pytest.mark.rotating
 def test_two_tower_equal_seeds_give_equal_losses(tmp_path: Path) -> None:
     def run(name: str, seed: str) -> list[float]:
