@@ -241,6 +241,7 @@ $(VENV)/.bench: $(VENV)/.native
 
 bench-embedding: native $(VENV)/.bench ## Time TPU embeddings, and programs with them, against their peers.
 	$(BIN)/python benchmarks/embedding.py
+	$(BIN)/python benchmarks/embedding_narrow.py
 	$(BIN)/python benchmarks/embedding_training.py
 	$(BIN)/python benchmarks/embedding_cores.py
 
@@ -263,6 +264,7 @@ bench-results: native $(VENV)/.bench ## Record the results that benchmarks/repor
 	$(BIN)/python benchmarks/keras_layers.py --shapes ACDEFGH --seconds 3 --record
 	$(BIN)/python benchmarks/keras_model.py --record
 	$(BIN)/python benchmarks/embedding.py --seconds 6 --record
+	$(BIN)/python benchmarks/embedding_narrow.py --dims 64 128 --record
 	$(BIN)/python benchmarks/embedding_training.py --record
 	$(BIN)/python benchmarks/embedding_cores.py --rounds 7 --record
 	$(BIN)/python benchmarks/embedding_hosts.py --rounds 1 --record
