@@ -272,6 +272,18 @@ def cores(record: Record) -> list[dict[str, Any]]:
     return found
 
 
+def narrow(record: Record) -> list[Cells]:
+    """Rows of narrow dtypes: how many times as fast as those of float32."""
+    found = []
+    for row in record.rows("embedding_narrow", "lookup", "step"):
+        medians = {dtype: one[1] for dtype, one in row["seconds"].items()}
+        wide = medians.pop("float32")
+        cells = {dtype: f"{wide / one:.2f}" for dtype, one in medians.items()}
+        name = f"{row['what']}, {row['case']}"
+        found.append({"case": name, "float32": number(wide * 1e3), **cells})
+    return found
+
+
 def hosts(record: Record) -> list[dict[str, Any]]:
     """Milliseconds of a step by number of hosts and program."""
     return [
@@ -334,6 +346,7 @@ def _environment() -> jinja2.Environment:
         "recurrent": recurrent,
         "cores": cores,
         "hosts": hosts,
+        "narrow": narrow,
         "slower": slower,
         "compared": compared,
         "bars": bars,
