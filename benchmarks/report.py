@@ -280,7 +280,8 @@ def narrow(record: Record) -> list[Cells]:
         wide = medians.pop("float32")
         cells = {dtype: f"{wide / one:.2f}" for dtype, one in medians.items()}
         name = f"{row['what']}, {row['case']}"
-        found.append({"case": name, "float32": number(wide * 1e3), **cells})
+        row_of = defaultdict(str, case=name, float32=number(wide * 1e3))
+        found.append(row_of | cells)
     return found
 
 

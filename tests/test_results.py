@@ -68,6 +68,13 @@ def _record(processor: str = "Some CPU") -> dict[str, Any]:
             for what in ("forward", "step")
         ],
         "embedding_training": [_row(case, "training", program) for case in "HB"],
+        "keras_model": [
+            _row("512 samples", "fit", {"opwright": 2.0, "keras": 4.0, "torch": 6.0})
+        ],
+        "embedding_narrow": [
+            _row("2 GB", what, {"float32": 4.0, "float16": 2.0, "int8": 1.0})
+            for what in ("lookup", "step")
+        ],
         "embedding_cores": [
             _row(case, what, {"1": 1e-2, "2": 2e-2, "4": 3e-2, "8": 4e-2})
             for case in "HB"
@@ -192,11 +199,19 @@ def test_pages_of_two_machines_are_short(tree: Tree) -> None:
             for row in record["benchmarks"][benchmark]["rows"]:
                 row["seconds"]["opwright"] = [1.0, 1.0, 1.0]
     tree.run(*(tree.keep(f"{i}.json", one) for i, one in enumerate(records)))
-    for path, most in ((report.PAGE, 160), (report.README, 150)):
+    for path, most in ((report.PAGE, 170), (report.README, 150)):
         assert len((tree.folder / path).read_text("utf-8").splitlines()) <= most
     page = tree.text(report.PAGE)
-    assert "- One CPU, AVX2: 42 of 88 cases." in page
-    assert "- Another CPU, AVX2: 42 of 88 cases." in page
+    assert "- One CPU, AVX2: 42 of 89 cases." in page
+    assert "- Another CPU, AVX2: 42 of 89 cases." in page
+
+
+def test_page_has_the_epoch_of_a_model_and_the_speed_of_narrow_rows(tree: Tree) -> None:
+    tree.run(tree.keep("a.json", _record()))
+    page = tree.text(report.PAGE)
+    assert "| epoch of a Keras model | Keras 3, torch | 2.00 | 2.00 | 2.00 |" in page
+    assert "| 512 samples | 2 | 4 |  |  | 6 | 2.00 |" in page
+    assert "| step, 2 GB | 4,000 | 2.00 |  | 4.00 |" in page
 
 
 def test_results_without_a_peer_are_refused(tree: Tree) -> None:
