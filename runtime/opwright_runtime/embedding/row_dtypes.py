@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import tensorflow as tf
+from google.protobuf.message import Message
 
 from opwright_runtime.errors import format_allowed
 from opwright_runtime.types import AnyDTypeLike, as_dtype
@@ -18,16 +18,16 @@ _ALLOWED = format_allowed(ROW_DTYPES)
 _FIELD = 1000
 
 
-def row_dtype_wanted(dtype: object) -> str | None:
+def row_dtype_wanted(dtype: AnyDTypeLike) -> str | None:
     """What is allowed, as text, if `dtype` is no dtype of rows."""
     try:
-        known = as_dtype(dtype) in ROW_DTYPES  # type: ignore[arg-type]
+        known = as_dtype(dtype) in ROW_DTYPES
     except TypeError:
         known = False
     return None if known else _ALLOWED
 
 
-def set_row_dtype(descriptor: Any, dtype: AnyDTypeLike) -> None:
+def set_row_dtype(descriptor: Message, dtype: AnyDTypeLike) -> None:
     """Sets the dtype of the rows of a TableDescriptor."""
     found = as_dtype(dtype)
     if found != tf.float32:
@@ -59,9 +59,15 @@ def check_row_dtypes(
     return given
 
 
-def set_row_dtypes(config: Any, row_dtypes: Mapping[str, AnyDTypeLike]) -> None:
-    """Sets the dtypes of tables by name in a TPUEmbeddingConfiguration."""
-    by_name = {table.name: table for table in config.table_descriptor}
+def set_row_dtypes(
+    by_name: Mapping[str, Message], row_dtypes: Mapping[str, AnyDTypeLike]
+) -> None:
+    """Sets the dtypes of tables in a TPUEmbeddingConfiguration.
+
+    Args:
+        by_name: the TableDescriptors by the names of tables.
+        row_dtypes: the dtypes of some of them.
+    """
     for name, dtype in row_dtypes.items():
         if name not in by_name:
             raise ValueError(

@@ -111,7 +111,8 @@ def _create_config_proto(self: TPUEmbedding, original: Method) -> Any:
     paths = nest.flatten_with_joined_string_paths(self._feature_config)
     for descriptor, (path, _) in zip(config.feature_descriptor, paths, strict=True):
         descriptor.name = descriptor.name or path
-    set_row_dtypes(config, self._strategy.extended.row_dtypes)
+    by_name = {table.name: table for table in config.table_descriptor}
+    set_row_dtypes(by_name, self._strategy.extended.row_dtypes)
     return config
 
 
