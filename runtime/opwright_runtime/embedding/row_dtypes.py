@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import tensorflow as tf
-from google.protobuf.message import Message
 
 from opwright_runtime.errors import format_allowed
 from opwright_runtime.types import AnyDTypeLike, as_dtype
@@ -18,6 +18,12 @@ _ALLOWED = format_allowed(ROW_DTYPES)
 _FIELD = 1000
 
 
+class Descriptor(Protocol):
+    """A TableDescriptor."""
+
+    def MergeFromString(self, serialized: bytes) -> object: ...  # noqa: N802
+
+
 def row_dtype_wanted(dtype: AnyDTypeLike) -> str | None:
     """What is allowed, as text, if `dtype` is no dtype of rows."""
     try:
@@ -27,7 +33,7 @@ def row_dtype_wanted(dtype: AnyDTypeLike) -> str | None:
     return None if known else _ALLOWED
 
 
-def set_row_dtype(descriptor: Message, dtype: AnyDTypeLike) -> None:
+def set_row_dtype(descriptor: Descriptor, dtype: AnyDTypeLike) -> None:
     """Sets the dtype of the rows of a TableDescriptor."""
     found = as_dtype(dtype)
     if found != tf.float32:
@@ -60,7 +66,7 @@ def check_row_dtypes(
 
 
 def set_row_dtypes(
-    by_name: Mapping[str, Message], row_dtypes: Mapping[str, AnyDTypeLike]
+    by_name: Mapping[str, Descriptor], row_dtypes: Mapping[str, AnyDTypeLike]
 ) -> None:
     """Sets the dtypes of tables in a TPUEmbeddingConfiguration.
 
