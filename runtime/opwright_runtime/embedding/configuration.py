@@ -24,7 +24,7 @@ from opwright_runtime.embedding.optimizers import (
     optimizer_wanted,
     rate_wanted,
 )
-from opwright_runtime.embedding.row_dtypes import row_dtype_wanted, set_row_dtype
+from opwright_runtime.embedding.row_dtypes import row_dtype_wanted, serialized_row_dtype
 from opwright_runtime.errors import OpAttrError, bad_argument, format_allowed
 from opwright_runtime.types import AnyDTypeLike
 
@@ -184,7 +184,7 @@ class EmbeddingConfig:
                 dimension=table.dimension,
                 num_features=table.num_features,
             )
-            set_row_dtype(descriptor, table.row_dtype)
+            descriptor.MergeFromString(serialized_row_dtype(table.row_dtype))
             parameters = descriptor.optimization_parameters
             rate = table.optimizer.learning_rate
             if callable(rate):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Collection, Mapping
 
 import tensorflow as tf
 
@@ -18,12 +17,6 @@ _ALLOWED = format_allowed(ROW_DTYPES)
 _FIELD = 1000
 
 
-class Descriptor(Protocol):
-    """A TableDescriptor."""
-
-    def MergeFromString(self, serialized: bytes) -> object: ...  # noqa: N802
-
-
 def row_dtype_wanted(dtype: AnyDTypeLike) -> str | None:
     """What is allowed, as text, if `dtype` is no dtype of rows."""
     try:
@@ -33,13 +26,13 @@ def row_dtype_wanted(dtype: AnyDTypeLike) -> str | None:
     return None if known else _ALLOWED
 
 
-def set_row_dtype(descriptor: Descriptor, dtype: AnyDTypeLike) -> None:
-    """Sets the dtype of the rows of a TableDescriptor."""
+def serialized_row_dtype(dtype: AnyDTypeLike) -> bytes:
+    """The part of a serialized TableDescriptor that is the dtype of the rows."""
     found = as_dtype(dtype)
-    if found != tf.float32:
-        key = _FIELD << 3  # The number of the field, and the wire type of a varint.
-        varint = bytes([key & 127 | 128, key >> 7, found.as_datatype_enum])
-        descriptor.MergeFromString(varint)
+    if found == tf.float32:
+        return b""
+    key = _FIELD << 3  # The number of the field, and the wire type of a varint.
+    return bytes([key & 127 | 128, key >> 7, found.as_datatype_enum])
 
 
 def check_row_dtypes(
@@ -65,20 +58,14 @@ def check_row_dtypes(
     return given
 
 
-def set_row_dtypes(
-    by_name: Mapping[str, Descriptor], row_dtypes: Mapping[str, AnyDTypeLike]
+def check_tables(
+    row_dtypes: Mapping[str, AnyDTypeLike], tables: Collection[str]
 ) -> None:
-    """Sets the dtypes of tables in a TPUEmbeddingConfiguration.
-
-    Args:
-        by_name: the TableDescriptors by the names of tables.
-        row_dtypes: the dtypes of some of them.
-    """
-    for name, dtype in row_dtypes.items():
-        if name not in by_name:
+    """Raises a ValueError if `row_dtypes` has a table that is none of `tables`."""
+    for name in row_dtypes:
+        if name not in tables:
             raise ValueError(
                 f"software_strategy: row_dtypes names a table {name!r}, and the tables "
-                f"of this TPUEmbedding are {', '.join(map(repr, by_name))}; name one "
+                f"of this TPUEmbedding are {', '.join(map(repr, tables))}; name one "
                 "of these, or leave it away"
             )
-        set_row_dtype(by_name[name], dtype)

@@ -20,7 +20,7 @@ from opwright_runtime._patches import wrap_tpu_embedding
 from opwright_runtime.embedding.feature_checks import check_features
 from opwright_runtime.embedding.hosts import Host, OneHost
 from opwright_runtime.embedding.keras_layers import adapt_layers
-from opwright_runtime.embedding.row_dtypes import set_row_dtypes
+from opwright_runtime.embedding.row_dtypes import check_tables, serialized_row_dtype
 from opwright_runtime.embedding.run_context import enclosing_run
 from opwright_runtime.embedding.steps import queued_batches
 from opwright_runtime.embedding.tpu_system import TPUSystem
@@ -111,8 +111,11 @@ def _create_config_proto(self: TPUEmbedding, original: Method) -> Any:
     paths = nest.flatten_with_joined_string_paths(self._feature_config)
     for descriptor, (path, _) in zip(config.feature_descriptor, paths, strict=True):
         descriptor.name = descriptor.name or path
-    by_name = {table.name: table for table in config.table_descriptor}
-    set_row_dtypes(by_name, self._strategy.extended.row_dtypes)
+    tables = {table.name: table for table in config.table_descriptor}
+    row_dtypes = self._strategy.extended.row_dtypes
+    check_tables(row_dtypes, tables)
+    for name, dtype in row_dtypes.items():
+        tables[name].MergeFromString(serialized_row_dtype(dtype))
     return config
 
 
