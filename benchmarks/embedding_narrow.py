@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -31,6 +30,7 @@ from numpy.typing import NDArray
 from results import Recorder, add_option
 from rich.console import Console
 from rich.table import Table
+from timed_process import TimedProcess
 
 DTYPES = ("float32", "float16", "bfloat16", "int8")
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
@@ -122,34 +122,15 @@ def work(dtype: str, workload: Workload) -> None:
         print((time.perf_counter() - start) / int(times), file=answers)
 
 
-class Worker:
-    """A process with the table of one dtype."""
+class Worker(TimedProcess):
+    """A process with the table of one dtype. Its first answer is that it is ready."""
 
     def __init__(self, dtype: str, workload: Workload) -> None:
         numbers = (workload.dim, workload.bag, workload.batch, workload.table_bytes)
-        self.process = subprocess.Popen(
-            [sys.executable, __file__, "--work", dtype, *map(str, numbers)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def answer(self) -> str:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError("a process that was timed has ended")
-        return line.strip()
+        super().__init__(dtype, [__file__, "--work", dtype, *map(str, numbers)])
 
     def time(self, what: str, times: int) -> float:
-        assert self.process.stdin is not None
-        print(what, times, file=self.process.stdin, flush=True)
-        return float(self.answer())
-
-    def end(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
+        return float(self.ask(f"{what} {times}"))
 
 
 def measure(

@@ -13,8 +13,6 @@ import argparse
 import importlib.util
 import json
 import os
-import select
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -30,6 +28,7 @@ from results import Recorder, add_option
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+from timed_process import TimedProcess
 
 ROOT = Path(__file__).resolve().parent.parent
 #: By contender, the backend of Keras; None: a program without Keras.
@@ -41,8 +40,6 @@ BACKENDS: dict[str, str | None] = {
     "torch": None,
 }
 RATE = 1e-3
-#: Seconds for an epoch, before a contender counts as stuck.
-TIMEOUT = 600.0
 
 # An epoch: trains on all samples once, and returns the loss.
 Epoch = Callable[[], float]
@@ -155,38 +152,18 @@ class Contender:
     def __init__(self, name: str, size: Size) -> None:
         self.name = name
         self.times: list[float] = []
-        environment = os.environ | {"KERAS_BACKEND": BACKENDS[name] or "tensorflow"}
-        command = [sys.executable, __file__, "--serve", name, json.dumps(asdict(size))]
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=environment,
-            text=True,
+        backend = BACKENDS[name] or "tensorflow"
+        self.process = TimedProcess(
+            name,
+            [__file__, "--serve", name, json.dumps(asdict(size))],
+            {"KERAS_BACKEND": backend},
+            quiet=True,
         )
 
     def train(self) -> tuple[float, float]:
         """Trains an epoch; returns its seconds and its loss."""
-        assert self.process.stdin and self.process.stdout
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        if not select.select([self.process.stdout], [], [], TIMEOUT)[0]:
-            self.process.kill()
-            raise RuntimeError(f"{self.name} takes over {TIMEOUT:.0f} s for an epoch")
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"{self.name} ended with {self.process.wait()}")
-        seconds, loss = json.loads(line)
+        seconds, loss = json.loads(self.process.ask(""))
         return float(seconds), float(loss)
-
-    def close(self) -> None:
-        if self.process.stdin:
-            self.process.stdin.close()
-        try:
-            self.process.wait(TIMEOUT)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
 
 
 def is_there(contender: str) -> bool:
@@ -205,6 +182,8 @@ def main() -> int:
         parser.add_argument(f"--{name}", type=int, default=value)
     add_option(parser)
     options = parser.parse_args()
+    if options.only[0] != "opwright":
+        parser.error("opwright must be the first of --only: it is compared with others")
     size = Size(**{name: getattr(options, name) for name in asdict(Size())})
     recorder = Recorder("keras_model", options.record)
 
@@ -229,7 +208,7 @@ def main() -> int:
                     progress.advance(task)
     finally:
         for one in contenders:
-            one.close()
+            one.process.end()
 
     table = Table(title=f"Seconds an epoch of {size.samples} samples")
     table.add_column("")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from opwright_runtime._binding import attrs as attr_values
+from opwright_runtime._binding.resources import apply_stale_gradient
 from opwright_runtime._internals import register_read_only_op
 
 #: The op that reads variables; TensorFlow has no function for it.
@@ -36,7 +37,7 @@ class Reads:
         """
         if self.of_accumulators:
             with tf.control_dependencies(self.added):
-                self.added.append(_stale_gradient(handle, dtype))
+                self.added.append(apply_stale_gradient(handle, dtype))
             return None
         if self.compiled:
             # XLA compares the dtypes when it compiles the op, and has no other such op.
@@ -64,13 +65,3 @@ class Reads:
             default_value=tf.zeros([], values),
         )
         self.added.append(found.op)
-
-
-def _stale_gradient(accumulator: tf.Tensor, dtype: str) -> tf.Operation:
-    """Applies a gradient that changes nothing, and that fails for another dtype.
-
-    The accumulator leaves out a gradient of the earliest step.
-    """
-    return tf.raw_ops.ResourceAccumulatorApplyGradient(
-        handle=accumulator, local_step=tf.int64.min, gradient=tf.zeros([], dtype)
-    )

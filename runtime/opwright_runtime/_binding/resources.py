@@ -83,17 +83,21 @@ def _held_in_text(handle: Any) -> tuple[str | None, tuple[int, ...] | None]:
     return DTYPE_NAMES[int(held[1])] or None, sizes
 
 
-def _held_by_accumulator(handle: tf.Tensor) -> str | None:
-    """The dtype of an accumulator, which the refusal of a gradient names.
+def apply_stale_gradient(accumulator: tf.Tensor, dtype: str | tf.DType) -> tf.Operation:
+    """Applies a gradient that changes nothing, and that fails for another dtype.
 
-    A gradient of the earliest step is stale, so that the accumulator leaves it out.
+    The accumulator leaves out a gradient of the earliest step, which is stale. In a
+    graph, it returns the operation.
     """
+    return tf.raw_ops.ResourceAccumulatorApplyGradient(
+        handle=accumulator, local_step=tf.int64.min, gradient=tf.zeros([], dtype)
+    )
+
+
+def _held_by_accumulator(handle: tf.Tensor) -> str | None:
+    """The dtype of an accumulator, which the refusal of a gradient names."""
     try:
-        tf.raw_ops.ResourceAccumulatorApplyGradient(
-            handle=handle,
-            local_step=tf.constant(tf.int64.min, tf.int64),
-            gradient=tf.zeros([], tf.int8),
-        )
+        apply_stale_gradient(handle, tf.int8)
     except tf.errors.InvalidArgumentError as error:
         found = re.search(r"expected: [^>]*?(\w+)->", str(error))
         return found and tf.as_dtype(found[1]).name
