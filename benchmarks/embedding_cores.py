@@ -16,17 +16,16 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 from results import Recorder, add_option
+from timed_process import TimedProcess
 
 CORES = (1, 2, 4, 8)
 STEPS = 5  # Whose losses are compared.
@@ -133,38 +132,27 @@ def work(cores: int, name: str, batch: int) -> None:
 
 
 class Worker:
-    def __init__(self, cores: int, workload: str, batch: int, threads: int) -> None:
-        environment = dict(os.environ)
-        if threads and cores > 1:
-            environment["TF_NUM_INTRAOP_THREADS"] = str(threads)
-        what = ["--worker", str(cores), workload, str(batch)]
-        command = [sys.executable, str(Path(__file__)), *what]
-        self.process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment,
-        )
+    """A process with a program of so many cores. Its first answer is the losses."""
 
-    def answer(self) -> list[float]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            sys.exit("a worker has ended")
-        return [float(one) for one in line.split()]
+    def __init__(self, cores: int, workload: str, batch: int, threads: int) -> None:
+        limited = threads and cores > 1
+        self.process = TimedProcess(
+            f"the worker of {cores} cores",
+            [__file__, "--worker", str(cores), workload, str(batch)],
+            {"TF_NUM_INTRAOP_THREADS": str(threads)} if limited else {},
+        )
+        self.end = self.process.end
+
+    def losses(self) -> list[float]:
+        return _numbers(self.process.answer())
 
     def time(self, steps: int) -> list[float]:
         """CPU and wall time of a step, and of one without tables, in seconds."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{steps}\n")
-        self.process.stdin.flush()
-        return self.answer()
+        return _numbers(self.process.ask(str(steps)))
 
-    def end(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait()
+
+def _numbers(line: str) -> list[float]:
+    return [float(one) for one in line.split()]
 
 
 def measure(
@@ -180,7 +168,7 @@ def measure(
     from rich.table import Table
 
     workers = {cores: Worker(cores, workload, batch, threads) for cores in CORES}
-    losses = {cores: one.answer() for cores, one in workers.items()}
+    losses = {cores: one.losses() for cores, one in workers.items()}
     samples = np.empty([rounds, len(CORES), 4])
     for one in workers.values():
         one.time(steps)  # Threads and caches are warm.
