@@ -46,10 +46,9 @@ def test_calls_that_end_the_process_are_refused() -> None:
     assert len(refused()) > (500 if FULL else 150)
 
 
-@pytest.mark.partial
 def test_checked_graphs_refuse_what_ends_the_process() -> None:
     """Graphs that learn shapes and values when they run, and take the examples' own."""
-    assert len(refused("graphs")) > (60 if FULL else 2)
+    assert len(refused("graphs")) > 60
 
 
 def test_page_of_process_ends_is_what_the_table_says() -> None:

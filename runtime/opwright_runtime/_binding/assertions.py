@@ -138,7 +138,11 @@ def checker(
         if arg.name in used:
             signature += one if arg.is_list else [one]
     known = requirements.facts(info, specs, attrs)
-    lists = frozenset(arg.name for arg in info.inputs if arg.is_list)
+    lengths = {
+        arg.name: len(one)
+        for arg, one in zip(info.inputs, specs, strict=True)
+        if arg.is_list
+    }
     added: list[tf.Operation] = []
     # Operations that fail if a variable or an accumulator has another dtype.
     reads = Reads(added, info.name in _OF_ACCUMULATORS, compiled)
@@ -152,10 +156,9 @@ def checker(
                 taken, rest = rest[:count], rest[count:]
                 given[arg.name] = taken if arg.is_list else taken[0]
         for part in conditions:
-            for index in _positions(part, given, lists):
-                found = _Graph(given, lists, known, index, settled, reads).condition(
-                    part
-                )
+            for index in _positions(part, given, lengths):
+                graph = _Graph(given, lengths, known, index, settled, reads)
+                found = graph.condition(part)
                 if found is not None and (_is_tensor(found) or not found):
                     added.append(_assert(info, part, given, found))
         with tf.control_dependencies(added):
@@ -176,10 +179,10 @@ def checker(
 
 
 def _positions(
-    node: ast.expr, given: Mapping[str, Value], lists: frozenset[str]
+    node: ast.expr, given: Mapping[str, Value], lengths: Mapping[str, int]
 ) -> Sequence[int | None]:
-    used = [name for name in whole_inputs_in(node, given) if name in lists]
-    return range(min(len(given[name]) for name in used)) if used else (None,)
+    used = [name for name in whole_inputs_in(node, given) if name in lengths]
+    return range(min(lengths[name] for name in used)) if used else (None,)
 
 
 def _assert(
@@ -221,7 +224,7 @@ class _Graph:
 
     Args:
         given: the inputs by name, a list input as a list.
-        lists: the names of list inputs.
+        lengths: the number of tensors of each list input.
         known: the attrs, as conditions use them.
         index: the position in lists of tensors.
         settled: the handles that state the dtype that their variable has.
@@ -229,7 +232,7 @@ class _Graph:
     """
 
     given: Mapping[str, Value]
-    lists: frozenset[str]
+    lengths: Mapping[str, int]
     known: Mapping[str, object]
     index: int | None
     settled: Collection[str]
@@ -368,8 +371,8 @@ class _Graph:
             tensors = [*map(self.tensor, node.args[:number])]
             return _JOINT[name](*tensors, *map(self.value, node.args[number:]))
         named, _ = input_named(first)
-        if name == "len" and named in self.lists & self.given.keys():
-            return len(self.given[named])
+        if name == "len" and named in self.lengths:
+            return self.lengths[named]
         if name in PROPERTIES and named in self.given:
             more = [self.value(each) for each in node.args[1:]]
             return self.property(name, self.tensor(first), more)
@@ -394,7 +397,7 @@ class _Graph:
         if named not in self.given:
             raise _UnknownError
         found = self.given[named]
-        if named not in self.lists:
+        if named not in self.lengths:
             return found
         at = self.index or 0 if at is None else at
         if not -len(found) <= at < len(found):
