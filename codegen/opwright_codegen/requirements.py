@@ -248,7 +248,7 @@ class _Check:
         if name not in known or node.keywords:
             message = f"{ast.unparse(node)!r} calls no function of: {', '.join(known)}"
             raise ShapeError(node.col_offset, message)
-        least = 2 if name in (HOLDS, MEMORY, "batched", "spans") else 1
+        least = 2 if name in (HOLDS, MEMORY, "batched", "distinct", "spans") else 1
         if len(node.args) < least:
             message = f"{name} takes at least {least} arguments, not {len(node.args)}"
             raise ShapeError(node.col_offset, message)
@@ -393,6 +393,7 @@ _PYTHON: Final = {
     "rising": "is_rising",
     "permutation": "is_permutation",
     "batched": "is_batched",
+    "distinct": "are_distinct",
     "dtype": "dtype_of",
     "held": "known_held_of",
     "positives": "positives_of",

@@ -85,6 +85,7 @@ PROPERTIES: Final = {
     "named": Property(Kind.FLAG, of_values=True),
     "slices": Property(Kind.FLAG, of_values=True),
     "batched": Property(Kind.FLAG, more=1, of_values=True),
+    "distinct": Property(Kind.FLAG, more=1, of_values=True),
     "spans": Property(Kind.FLAG, more=1, of_values=True),
     "removable": Property(Kind.FLAG),
     "dtype": Property(Kind.FLAG),

@@ -101,6 +101,10 @@ _PREDICATES: Final = {
         "has an index outside its batch",
         "an index of batch n is from n * size to (n + 1) * size - 1",
     ),
+    "distinct": (
+        "has too few different rows",
+        "it must have as many as are requested",
+    ),
     "rising": ("decreases", "each element must be at least the one before it"),
     "permutation": (
         "is no permutation",

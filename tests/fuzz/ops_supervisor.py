@@ -23,8 +23,9 @@ from .supervisor import Worker, cause, death
 SECONDS = {"0": 10.0, "1": 13.0}
 # Resident memory of a process, in bytes.
 MEMORY = 3 << 30
-# What a result may take of it. opwright refuses a larger one.
-RESULT = 1 << 30
+# What a result may take of it. opwright refuses a larger one. A kernel draws random
+# numbers for it in less than the seconds of a call.
+RESULT = 1 << 27
 # Seconds between looks at a process.
 PERIOD = 0.03
 # Seconds without a look, after which both processes were stopped.

@@ -41,7 +41,8 @@ REFUSED_BEFORE = {
     "RaggedGather": "gives values for splits where both have one dtype, or ends",
     "RaggedTensorToTensor": "reads past values that end before the last split",
     "RaggedTensorToVariantGradient": "reads past the end of fewer splits",
-    "RandomIndexShuffle": "reads past its keys for an odd number of rounds, or hangs",
+    "RandomIndexShuffle": "reads past its keys for fewer than 4 rounds or an odd "
+    "number, or hangs",
     "RebatchDatasetV2": "makes a data set that ends the process when it is read",
     "RequantizePerChannel": "reads past the end of fewer ranges than channels",
     "ResourceApplyAdamWithAmsgrad": "reads and writes past the end of smaller slots",
@@ -112,8 +113,8 @@ REFUSED_FOR = {
         "leaves a table alone that is filled, or ends",
     ),
     "KmeansPlusPlusInitialization": (
-        "num_retries_per_sample is",
-        "counts tries beyond an int64 as none and draws no row, or tries for years",
+        "num_retries_per_sample is|points (contains|has too few)",
+        "draws without end, or past the end of the points, where it finds no other row",
     ),
     "LRN": (
         r"most\(shape\(input\)",

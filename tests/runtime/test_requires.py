@@ -503,6 +503,7 @@ CONDITIONS = [
     "rising(n)",
     "permutation(n)",
     "batched(n, block)",
+    "distinct(y, block)",
     "nan_free(y)",
     "spans(n, block) or block == 2",
     "rank(parts) == 1",
@@ -620,6 +621,13 @@ def test_are_spans_of_rows_within_size() -> None:
     assert are([9, 0, 5], [7, 2, 2]) and are([0, 3])
     assert not are([9, 0, 6]) and not are([9, 3, 2]) and not are([9, -1, 2])
     assert not are([1]) and not properties.are_spans(tf.constant([0, 1]), 5)
+
+
+def test_are_distinct_counts_rows_that_differ() -> None:
+    rows = tf.constant([[0.0, 1.0], [-0.0, 1.0], [0.0, 2.0], [0.0, 1.0]])
+    assert properties.are_distinct(rows, 2) and properties.are_distinct(rows, 0)
+    assert not properties.are_distinct(rows, 3)
+    assert not properties.are_distinct(tf.zeros([0, 2]), 1)
 
 
 def test_is_batched_of_indices_within_batch() -> None:

@@ -18,6 +18,7 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -80,6 +81,7 @@ class DenseToSparseBatchDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "DenseToSparseBatchDataset"
+    REQUIRES = ("elements(row_shape) < 254",)
     SHAPES = {
         "input_dataset": "()",
         "batch_size": "()",
@@ -136,7 +138,8 @@ class DenseToSparseBatchDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of sparse batches.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(row_shape) < 254`.
 
         Example:
             >>> ragged = tf.data.Dataset.range(1, 4).map(tf.range)._variant_tensor
@@ -167,6 +170,7 @@ class DenseToSparseBatchDataset(TensorOp[TVariant]):
                     and -9223372036854775808 <= row_shape <= 9223372036854775807
                     or fits(TInt64, row_shape)
                 )
+                and _holds(row_shape)
             ):
                 op.handle = execute(
                     context[CURRENT],
@@ -189,6 +193,14 @@ class DenseToSparseBatchDataset(TensorOp[TVariant]):
             {"output_types": output_types, "output_shapes": output_shapes},
             fast_path_error,
         )
+
+
+def _holds(row_shape: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(row_shape) < 254
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -232,7 +244,7 @@ def dense_to_sparse_batch_dataset(
         handle: variant, `scalar`. The data set of sparse batches.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(row_shape) < 254`.
 
     Example:
         >>> ragged = tf.data.Dataset.range(1, 4).map(tf.range)._variant_tensor
@@ -263,6 +275,7 @@ def dense_to_sparse_batch_dataset(
                 and -9223372036854775808 <= row_shape <= 9223372036854775807
                 or fits(TInt64, row_shape)
             )
+            and _holds(row_shape)
         ):
             _result = execute(
                 context[CURRENT],

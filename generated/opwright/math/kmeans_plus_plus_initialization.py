@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     TInt32,
     TInt64,
     TensorOp,
+    are_distinct,
     context,
     describe_missing_args,
     elements_of,
@@ -24,6 +25,8 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     has_room,
+    least_of,
+    most_of,
     new,
     sizes_of,
     value_of,
@@ -75,6 +78,8 @@ class KmeansPlusPlusInitialization(TensorOp[TFloat32]):
     }
     REQUIRES = (
         'elements(points) > 0 or memory("float32", 3, shape(points)[:1])',
+        "-1e15 < least(points) and most(points) < 1e15",
+        "elements(num_to_sample) == 1 and distinct(points, value(num_to_sample))",
         "elements(num_retries_per_sample) == 1 and value(num_retries_per_sample) < 2**20",
     )
     SHAPES = {
@@ -133,8 +138,10 @@ class KmeansPlusPlusInitialization(TensorOp[TFloat32]):
         Raises:
             OpError: the op refuses an argument. The call needs `elements(points) > 0 or
                 memory("float32", 3, shape(points)[:1])`,
-                `elements(num_retries_per_sample) == 1 and value(num_retries_per_sample)
-                < 2**20`.
+                `-1e15 < least(points) and most(points) < 1e15`,
+                `elements(num_to_sample) == 1 and distinct(points,
+                value(num_to_sample))`, `elements(num_retries_per_sample) == 1 and
+                value(num_retries_per_sample) < 2**20`.
 
         Example:
             >>> points = np.array([[0.0, 0.0], [0.0, 1.0], [9.0, 9.0], [9.0, 8.0]])
@@ -168,7 +175,7 @@ class KmeansPlusPlusInitialization(TensorOp[TFloat32]):
                     and -2147483648 <= num_retries_per_sample <= 2147483647
                     or fits(TInt32, num_retries_per_sample)
                 )
-                and _holds(points, num_retries_per_sample)
+                and _holds(points, num_to_sample, num_retries_per_sample)
             ):
                 op.samples = execute(
                     context[CURRENT],
@@ -190,11 +197,17 @@ class KmeansPlusPlusInitialization(TensorOp[TFloat32]):
         )
 
 
-def _holds(points: object, num_retries_per_sample: object) -> bool:
+def _holds(
+    points: object, num_to_sample: object, num_retries_per_sample: object
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
             (elements_of(points) > 0 or has_room("float32", 3, sizes_of(points)[:1]))
+            and -1000000000000000.0 < least_of(points)
+            and most_of(points) < 1000000000000000.0
+            and elements_of(num_to_sample) == 1
+            and are_distinct(points, value_of(num_to_sample))
             and elements_of(num_retries_per_sample) == 1
             and value_of(num_retries_per_sample) < 1048576
         )
@@ -241,8 +254,11 @@ def kmeans_plus_plus_initialization(
 
     Raises:
         OpError: the op refuses an argument. The call needs `elements(points) > 0 or
-            memory("float32", 3, shape(points)[:1])`, `elements(num_retries_per_sample)
-            == 1 and value(num_retries_per_sample) < 2**20`.
+            memory("float32", 3, shape(points)[:1])`,
+            `-1e15 < least(points) and most(points) < 1e15`, `elements(num_to_sample) ==
+            1 and distinct(points, value(num_to_sample))`,
+            `elements(num_retries_per_sample) == 1 and value(num_retries_per_sample) <
+            2**20`.
 
     Example:
         >>> points = np.array([[0.0, 0.0], [0.0, 1.0], [9.0, 9.0], [9.0, 8.0]])
@@ -276,7 +292,7 @@ def kmeans_plus_plus_initialization(
                 and -2147483648 <= num_retries_per_sample <= 2147483647
                 or fits(TInt32, num_retries_per_sample)
             )
-            and _holds(points, num_retries_per_sample)
+            and _holds(points, num_to_sample, num_retries_per_sample)
         ):
             _result = execute(
                 context[CURRENT],

@@ -88,7 +88,7 @@ class RandomIndexShuffle(TensorOp[Dtype]):
 
     OP_NAME = "RandomIndexShuffle"
     REQUIRES = (
-        "0 <= rounds <= 2**20",
+        "4 <= rounds <= 2**20",
         "rounds % 2 == 0",
     )
     SHAPES = {
@@ -175,7 +175,7 @@ class RandomIndexShuffle(TensorOp[Dtype]):
             output: `dtype`, `scalar | n`. Positions after it.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `0 <= rounds <= 2**20`,
+            OpError: the op refuses an argument. The call needs `4 <= rounds <= 2**20`,
                 `rounds % 2 == 0`.
 
         Example:
@@ -222,7 +222,7 @@ MERGE = RandomIndexShuffle.Options.merge
 def _holds(rounds: int) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return 0 <= rounds <= 1048576 and rounds % 2 == 0
+        return 4 <= rounds <= 1048576 and rounds % 2 == 0
     except Exception:
         return False
 
@@ -274,7 +274,7 @@ def random_index_shuffle(
         output: `dtype`, `scalar | n`. Positions after it.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `0 <= rounds <= 2**20`,
+        OpError: the op refuses an argument. The call needs `4 <= rounds <= 2**20`,
             `rounds % 2 == 0`.
 
     Example:

@@ -549,9 +549,10 @@ def _extreme(reduce: Callable[[Value], Value]) -> Callable[[Value], Value]:
 
 
 def _spans(tensor: Value, size: Value) -> Value:
-    rows = tf.reshape(
-        _flat(tensor), [-1, tf.maximum(tf.shape(tensor, tf.int64)[-1], 2)]
-    )
+    flat = _flat(tensor)
+    # A row has two numbers at least. Another condition says that.
+    width = tf.maximum(tf.pad(tf.shape(tensor), [[1, 0]])[-1], 2)
+    rows = tf.reshape(flat[: tf.size(flat) // width * width], [-1, width])
     starts, ends = rows[:, -2], rows[:, -1]
     size = _as(size, rows.dtype)
     return tf.reduce_all((starts >= 0) & (starts <= ends) & (ends <= size))
@@ -563,6 +564,13 @@ def _batched(tensor: Value, size: Value) -> Value:
     size = _as(size, rows.dtype)
     starts = tf.range(tf.cast(count, rows.dtype))[:, tf.newaxis] * size
     return tf.reduce_all((rows >= starts) & (rows < starts + size))
+
+
+def _distinct(tensor: Value, least: Value) -> Value:
+    count = tf.pad(tf.shape(tensor), [[0, 1]])[0]
+    rows = tf.reshape(_flat(tensor), [tf.maximum(count, 1), -1])
+    different = tf.raw_ops.UniqueV2(x=rows, axis=[0]).y
+    return tf.shape(different, tf.int64)[0] >= _as(least, tf.int64)
 
 
 def _permutation(tensor: Value) -> Value:
@@ -670,5 +678,6 @@ _PROPERTIES: Mapping[str, Callable[..., Value]] = {
     "rising": lambda x: tf.reduce_all(_flat(x)[1:] >= _flat(x)[:-1]),
     "permutation": _permutation,
     "batched": _batched,
+    "distinct": _distinct,
     "spans": _spans,
 }

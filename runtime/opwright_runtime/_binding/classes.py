@@ -20,6 +20,7 @@ from opwright_runtime._binding.op import Op, new
 from opwright_runtime._binding.options import OpOptions, default
 from opwright_runtime._binding.properties import (
     all_finite,
+    are_distinct,
     are_spans,
     banded_of,
     broadcast_of,
@@ -220,6 +221,7 @@ __all__ = [
     "TensorShape",
     "all_finite",
     "all_tensors",
+    "are_distinct",
     "are_held",
     "are_named",
     "are_pairs",

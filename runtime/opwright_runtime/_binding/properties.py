@@ -377,6 +377,16 @@ def is_batched(value: Any, size: int) -> bool:
     return bool((offsets >= 0).all() and (offsets < size).all())
 
 
+def are_distinct(value: Any, least: int) -> bool:
+    """Whether at least so many rows differ from each other."""
+    found: set[bytes] = set()
+    for row in np.atleast_1d(_numbers(value)) + 0:  # -0.0 becomes 0.0.
+        if len(found) >= least:
+            break
+        found.add(row.tobytes())
+    return len(found) >= least
+
+
 def is_nan_free(value: Any) -> bool:
     few = _few(value)
     if few and not math.isnan(sum(few)):

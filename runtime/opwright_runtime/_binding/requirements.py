@@ -17,6 +17,7 @@ from opwright_notation.conditions import (
     JOINT,
     OF_HANDLES,
     OF_LISTS,
+    PROPERTIES,
     Condition,
     bounded,
     conjuncts,
@@ -41,6 +42,8 @@ from opwright_runtime._binding.narrowing import EagerTensor
 from opwright_runtime._binding.op_info import OpInfo, refused_attr
 from opwright_runtime._internals import context, handle_data
 
+#: The most axes of an array that each version of NumPy has.
+_MOST_AXES = 32
 _FUNCTIONS: dict[str, Callable[..., object]] = {
     "rank": properties.rank_of,
     "elements": properties.elements_of,
@@ -58,6 +61,7 @@ _FUNCTIONS: dict[str, Callable[..., object]] = {
     "named": texts.are_named,
     "slices": texts.are_slices,
     "batched": properties.is_batched,
+    "distinct": properties.are_distinct,
     "spans": properties.are_spans,
     "dtype": properties.dtype_of,
     "held": resources.held_of,
@@ -233,6 +237,9 @@ def _property(name: str, tensor: Any, more: tuple[object, ...]) -> object:
     """A property of a tensor; None if it is not known."""
     if type(tensor) is not EagerTensor:
         return static(name, tensor, more)
+    known = PROPERTIES.get(name)
+    if known is not None and known.of_values and tensor.ndim > _MOST_AXES:
+        tensor = tf.reshape(tensor, [-1])
     try:
         return _FUNCTIONS[name](tensor, *more)
     except Exception:

@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     as_shapes,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
@@ -84,6 +85,7 @@ class ExperimentalDenseToSparseBatchDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "ExperimentalDenseToSparseBatchDataset"
+    REQUIRES = ("elements(row_shape) < 254",)
     SHAPES = {
         "input_dataset": "()",
         "batch_size": "()",
@@ -139,7 +141,8 @@ class ExperimentalDenseToSparseBatchDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of sparse batches.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(row_shape) < 254`.
 
         Example:
             >>> ragged = tf.data.Dataset.range(1, 4).map(tf.range)._variant_tensor
@@ -174,6 +177,7 @@ class ExperimentalDenseToSparseBatchDataset(TensorOp[TVariant]):
                     and -9223372036854775808 <= row_shape <= 9223372036854775807
                     or fits(TInt64, row_shape)
                 )
+                and _holds(row_shape)
             ):
                 op.handle = execute(
                     context[CURRENT],
@@ -196,6 +200,14 @@ class ExperimentalDenseToSparseBatchDataset(TensorOp[TVariant]):
             {"output_types": output_types, "output_shapes": output_shapes},
             fast_path_error,
         )
+
+
+def _holds(row_shape: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(row_shape) < 254
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -238,7 +250,7 @@ def experimental_dense_to_sparse_batch_dataset(
         handle: variant, `scalar`. The data set of sparse batches.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(row_shape) < 254`.
 
     Example:
         >>> ragged = tf.data.Dataset.range(1, 4).map(tf.range)._variant_tensor
@@ -269,6 +281,7 @@ def experimental_dense_to_sparse_batch_dataset(
                 and -9223372036854775808 <= row_shape <= 9223372036854775807
                 or fits(TInt64, row_shape)
             )
+            and _holds(row_shape)
         ):
             _result = execute(
                 context[CURRENT],
