@@ -377,7 +377,7 @@ def is_batched(value: Any, size: int) -> bool:
     return bool((offsets >= 0).all() and (offsets < size).all())
 
 
-def are_distinct(value: Any, least: int) -> bool:
+def are_distinct(value: object, least: int) -> bool:
     """Whether at least so many rows differ from each other."""
     found: set[bytes] = set()
     for row in np.atleast_1d(_numbers(value)) + 0:  # -0.0 becomes 0.0.
