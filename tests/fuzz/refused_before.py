@@ -20,6 +20,7 @@ REFUSED_BEFORE = {
     **dict.fromkeys(
         (
             "QuantizedMatMulWithBias",
+            "QuantizedMatMulWithBiasAndDequantize",
             "QuantizedMatMulWithBiasAndRelu",
             "QuantizedMatMulWithBiasAndReluAndRequantize",
         ),
@@ -65,6 +66,21 @@ REFUSED_FOR = {
         "back in the frames, or ends",
     ),
     **dict.fromkeys(
+        (
+            "AvgPool",
+            "AvgPool3D",
+            "MaxPool",
+            "MaxPool3D",
+            "QuantizedAvgPool",
+            "QuantizedMaxPool",
+        ),
+        (
+            r"most\(shape|prod\(ksize\)",
+            "keeps 32 bits of the sizes of images without elements, walks over windows "
+            "for years, or ends",
+        ),
+    ),
+    **dict.fromkeys(
         ("CropAndResize", "CropAndResizeGradBoxes", "CropAndResizeGradImage"),
         (
             "boxes contains .* at (least|most)",
@@ -78,6 +94,13 @@ REFUSED_FOR = {
     "DepthToSpace": (
         r"shape\(input\)",
         "keeps 32 bits of the sizes of images without elements, or ends",
+    ),
+    **dict.fromkeys(
+        (
+            "DepthwiseConv2dNativeBackpropFilter",
+            "DepthwiseConv2dNativeBackpropInput",
+        ),
+        ("dilations (has|contains)", "leaves out dilations, or keeps 32 bits of them"),
     ),
     "DestroyResourceOp": (
         "handle of an accumulator",
@@ -155,6 +178,13 @@ REFUSED_FOR = {
         "others",
     ),
     **dict.fromkeys(
+        ("ResizeBilinearGrad", "ResizeNearestNeighborGrad"),
+        (
+            r"sizes of shape\(grads\)|prod\(shape\(grads\)",
+            "walks over pixels without elements, for seconds or hours",
+        ),
+    ),
+    **dict.fromkeys(
         ("ResourceGather", "ResourceGatherNd"),
         (
             r"resource holds|held\(resource\)",
@@ -181,6 +211,13 @@ REFUSED_FOR = {
     "StatelessIf": (
         "Tcond is",
         "leaves out branches that have no results, or ends",
+    ),
+    **dict.fromkeys(
+        ("StatefulRandomBinomial", "StatelessRandomBinomial"),
+        (
+            "counts has nan",
+            "draws the lowest integer for a count of nan, or never ends",
+        ),
     ),
     "StatelessRandomPoisson": (
         "lam contains inf",

@@ -16,9 +16,13 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
+    has_room,
     new,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -76,6 +80,9 @@ class Gather(TensorOp[Tparams]):
     """
 
     OP_NAME = "Gather"
+    REQUIRES = (
+        "elements(params) * elements(indices) < 2**24 or memory(Tparams, shape(indices), shape(params)[1:])",
+    )
     SHAPES = {
         "params": "(n, *r)",
         "indices": "(*idx,)",
@@ -149,7 +156,9 @@ class Gather(TensorOp[Tparams]):
             output: `Tparams`, `*idx *r`. The rows, one for each index.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(params) *
+                elements(indices) < 2**24 or memory(Tparams, shape(indices),
+                shape(params)[1:])`.
 
         Example:
             >>> names = tf.constant(["ann", "bob", "eve"])
@@ -162,7 +171,7 @@ class Gather(TensorOp[Tparams]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(params, indices):
                 op.output = execute(
                     context[CURRENT],
                     "Gather",
@@ -185,6 +194,16 @@ class Gather(TensorOp[Tparams]):
 
 DEFAULTS = Gather.Options()
 MERGE = Gather.Options.merge
+
+
+def _holds(params: object, indices: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(params) * elements_of(indices) < 16777216 or has_room(
+            some_dtype_of(params), sizes_of(indices), sizes_of(params)[1:]
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -223,7 +242,9 @@ def gather(
         output: `Tparams`, `*idx *r`. The rows, one for each index.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(params) *
+            elements(indices) < 2**24 or memory(Tparams, shape(indices),
+            shape(params)[1:])`.
 
     Example:
         >>> names = tf.constant(["ann", "bob", "eve"])
@@ -235,7 +256,7 @@ def gather(
     fast_path_error = None
     _result: Output[Uparams]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(params, indices):
             _result = execute(
                 context[CURRENT],
                 "Gather",

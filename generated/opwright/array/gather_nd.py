@@ -15,9 +15,13 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
+    has_room,
     new,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -82,6 +86,9 @@ class GatherNd(TensorOp[Tparams]):
     """
 
     OP_NAME = "GatherNd"
+    REQUIRES = (
+        "0 < elements(params) * elements(indices) < 2**24 or memory(Tparams, shape(indices)[:-1], shape(params)[shape(indices)[-1]:])",
+    )
     SHAPES = {
         "params": "where((*p,), len(p) >= 1)",
         "indices": "(*n, k)",
@@ -162,7 +169,9 @@ class GatherNd(TensorOp[Tparams]):
             output: `Tparams`, `*n *p[k:]`. What was taken, for each row of `indices`.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `0 < elements(params) *
+                elements(indices) < 2**24 or memory(Tparams, shape(indices)[:-1],
+                shape(params)[shape(indices)[-1]:])`.
 
         Example:
             >>> board = np.array([["a", "b"], ["c", "d"]])
@@ -177,7 +186,7 @@ class GatherNd(TensorOp[Tparams]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(params, indices):
                 op.output = execute(
                     context[CURRENT],
                     "GatherNd",
@@ -200,6 +209,18 @@ class GatherNd(TensorOp[Tparams]):
 
 DEFAULTS = GatherNd.Options()
 MERGE = GatherNd.Options.merge
+
+
+def _holds(params: object, indices: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return 0 < elements_of(params) * elements_of(indices) < 16777216 or has_room(
+            some_dtype_of(params),
+            sizes_of(indices)[:-1],
+            sizes_of(params)[sizes_of(indices)[-1] :],
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -243,7 +264,9 @@ def gather_nd(
         output: `Tparams`, `*n *p[k:]`. What was taken, for each row of `indices`.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `0 < elements(params) *
+            elements(indices) < 2**24 or memory(Tparams, shape(indices)[:-1],
+            shape(params)[shape(indices)[-1]:])`.
 
     Example:
         >>> board = np.array([["a", "b"], ["c", "d"]])
@@ -257,7 +280,7 @@ def gather_nd(
     fast_path_error = None
     _result: Output[Uparams]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(params, indices):
             _result = execute(
                 context[CURRENT],
                 "GatherNd",

@@ -12,14 +12,20 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TensorOp,
+    contents_of,
     context,
     default,
     describe_missing_args,
     dtype_of,
+    elements_of,
     execute,
     graphs,
+    has_room,
     new,
     rank_of,
+    removed,
+    sizes_of,
+    some_dtype_of,
     value_of,
 )
 from typing_extensions import Never, TypeVar
@@ -97,6 +103,7 @@ class GatherV2(TensorOp[Tparams]):
     REQUIRES = (
         "batch_dims == 0 or -rank(indices) <= batch_dims <= rank(indices)",
         'Taxis == "int32" or value(axis) > -2**63',
+        "elements(params) * elements(indices) < 2**24 or memory(Tparams, shape(indices)[batch_dims:], remove(shape(params), contents(axis)))",
     )
     SHAPES = {
         "params": "where((*p,), p[:len(idx[:batch_dims])] == idx[:batch_dims])",
@@ -189,7 +196,9 @@ class GatherV2(TensorOp[Tparams]):
         Raises:
             OpError: the op refuses an argument. The call needs `batch_dims == 0 or
                 -rank(indices) <= batch_dims <= rank(indices)`,
-                `Taxis == "int32" or value(axis) > -2**63`.
+                `Taxis == "int32" or value(axis) > -2**63`, `elements(params) *
+                elements(indices) < 2**24 or memory(Tparams,
+                shape(indices)[batch_dims:], remove(shape(params), contents(axis)))`.
 
         Example:
             >>> table = np.array([[0.0, 0.1], [1.0, 1.1], [2.0, 2.1]])
@@ -208,7 +217,7 @@ class GatherV2(TensorOp[Tparams]):
             if (
                 scope.eager
                 and not graphs.stack
-                and _holds(indices, axis, opts.batch_dims)
+                and _holds(params, indices, axis, opts.batch_dims)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -235,12 +244,21 @@ DEFAULTS = GatherV2.Options()
 MERGE = GatherV2.Options.merge
 
 
-def _holds(indices: object, axis: object, batch_dims: int) -> bool:
+def _holds(params: object, indices: object, axis: object, batch_dims: int) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            batch_dims == 0 or -rank_of(indices) <= batch_dims <= rank_of(indices)
-        ) and (dtype_of(axis) == "int32" or value_of(axis) > -9223372036854775808)
+            (batch_dims == 0 or -rank_of(indices) <= batch_dims <= rank_of(indices))
+            and (dtype_of(axis) == "int32" or value_of(axis) > -9223372036854775808)
+            and (
+                elements_of(params) * elements_of(indices) < 16777216
+                or has_room(
+                    some_dtype_of(params),
+                    sizes_of(indices)[batch_dims:],
+                    removed(sizes_of(params), contents_of(axis)),
+                )
+            )
+        )
     except Exception:
         return False
 
@@ -297,7 +315,9 @@ def gather_v2(
     Raises:
         OpError: the op refuses an argument. The call needs `batch_dims == 0 or
             -rank(indices) <= batch_dims <= rank(indices)`,
-            `Taxis == "int32" or value(axis) > -2**63`.
+            `Taxis == "int32" or value(axis) > -2**63`, `elements(params) *
+            elements(indices) < 2**24 or memory(Tparams, shape(indices)[batch_dims:],
+            remove(shape(params), contents(axis)))`.
 
     Example:
         >>> table = np.array([[0.0, 0.1], [1.0, 1.1], [2.0, 2.1]])
@@ -312,7 +332,11 @@ def gather_v2(
     fast_path_error = None
     _result: Output[Uparams]
     try:
-        if context[EAGER] and not graphs.stack and _holds(indices, axis, batch_dims):
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(params, indices, axis, batch_dims)
+        ):
             _result = execute(
                 context[CURRENT],
                 "GatherV2",

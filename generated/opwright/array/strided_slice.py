@@ -18,10 +18,12 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fit_together,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -99,6 +101,7 @@ class StridedSlice(TensorOp[T]):
     """
 
     OP_NAME = "StridedSlice"
+    REQUIRES = ("new_axis_mask == 0 or rank(input) + elements(begin) < 255",)
     SHAPES = {
         "input": "(*x,)",
         "begin": "(n,)",
@@ -240,7 +243,8 @@ class StridedSlice(TensorOp[T]):
                 0 and ellipsis_mask == 0 else ...`. The selected elements.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `new_axis_mask == 0 or rank(input) + elements(begin) < 255`.
 
         Example:
             >>> x = np.array([[1, 2, 3], [4, 5, 6]])
@@ -263,6 +267,7 @@ class StridedSlice(TensorOp[T]):
                     type(begin) is type(end) is type(strides) is EagerTensor
                     or fit_together(None, begin, end, strides)
                 )
+                and _holds(input, begin, opts.new_axis_mask)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -302,6 +307,14 @@ class StridedSlice(TensorOp[T]):
 
 DEFAULTS = StridedSlice.Options()
 MERGE = StridedSlice.Options.merge
+
+
+def _holds(input: object, begin: object, new_axis_mask: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return new_axis_mask == 0 or rank_of(input) + elements_of(begin) < 255
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -366,7 +379,8 @@ def strided_slice(
             and ellipsis_mask == 0 else ...`. The selected elements.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `new_axis_mask == 0 or rank(input) + elements(begin) < 255`.
 
     Example:
         >>> x = np.array([[1, 2, 3], [4, 5, 6]])
@@ -388,6 +402,7 @@ def strided_slice(
                 type(begin) is type(end) is type(strides) is EagerTensor
                 or fit_together(None, begin, end, strides)
             )
+            and _holds(input, begin, new_axis_mask)
         ):
             _result = execute(
                 context[CURRENT],

@@ -93,6 +93,7 @@ class StridedSliceGrad(TensorOp[T]):
     REQUIRES = (
         "elements(shape) < 255",
         "memory(T, contents(shape))",
+        "new_axis_mask == 0 or elements(shape) + elements(begin) < 255",
     )
     SHAPES = {
         "shape": "(r,)",
@@ -227,7 +228,8 @@ class StridedSliceGrad(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
-                `memory(T, contents(shape))`.
+                `memory(T, contents(shape))`, `new_axis_mask == 0 or elements(shape) +
+                elements(begin) < 255`.
 
         Example:
             >>> strided_slice_grad([2, 3], [0, 1], [2, 3], [1, 1], [[1, 2], [3, 4]]).numpy()
@@ -251,7 +253,7 @@ class StridedSliceGrad(TensorOp[T]):
                     is EagerTensor
                     or fit_together(None, shape, begin, end, strides)
                 )
-                and _holds(shape, dy)
+                and _holds(shape, begin, dy, opts.new_axis_mask)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -294,11 +296,13 @@ DEFAULTS = StridedSliceGrad.Options()
 MERGE = StridedSliceGrad.Options.merge
 
 
-def _holds(shape: object, dy: object) -> bool:
+def _holds(shape: object, begin: object, dy: object, new_axis_mask: int) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(shape) < 255 and has_room(
-            some_dtype_of(dy), contents_of(shape)
+        return (
+            (_elements_of_shape := elements_of(shape)) < 255
+            and has_room(some_dtype_of(dy), contents_of(shape))
+            and (new_axis_mask == 0 or _elements_of_shape + elements_of(begin) < 255)
         )
     except Exception:
         return False
@@ -361,7 +365,8 @@ def strided_slice_grad(
 
     Raises:
         OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
-            `memory(T, contents(shape))`.
+            `memory(T, contents(shape))`, `new_axis_mask == 0 or elements(shape) +
+            elements(begin) < 255`.
 
     Example:
         >>> strided_slice_grad([2, 3], [0, 1], [2, 3], [1, 1], [[1, 2], [3, 4]]).numpy()
@@ -380,7 +385,7 @@ def strided_slice_grad(
                 type(shape) is type(begin) is type(end) is type(strides) is EagerTensor
                 or fit_together(None, shape, begin, end, strides)
             )
-            and _holds(shape, dy)
+            and _holds(shape, begin, dy, new_axis_mask)
         ):
             _result = execute(
                 context[CURRENT],

@@ -16,11 +16,13 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
     fit_together,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -95,6 +97,7 @@ class TensorStridedSliceUpdate(TensorOp[T]):
     """
 
     OP_NAME = "TensorStridedSliceUpdate"
+    REQUIRES = ("new_axis_mask == 0 or rank(input) + elements(begin) < 255",)
     SHAPES = {
         "input": "(*x,)",
         "begin": "(n,)",
@@ -229,7 +232,8 @@ class TensorStridedSliceUpdate(TensorOp[T]):
             output: `T`, `*x`. The changed copy.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `new_axis_mask == 0 or rank(input) + elements(begin) < 255`.
 
         Example:
             >>> x = np.zeros([2, 4], np.int32)
@@ -258,6 +262,7 @@ class TensorStridedSliceUpdate(TensorOp[T]):
                     type(begin) is type(end) is type(strides) is EagerTensor
                     or fit_together(None, begin, end, strides)
                 )
+                and _holds(input, begin, opts.new_axis_mask)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -298,6 +303,14 @@ class TensorStridedSliceUpdate(TensorOp[T]):
 
 DEFAULTS = TensorStridedSliceUpdate.Options()
 MERGE = TensorStridedSliceUpdate.Options.merge
+
+
+def _holds(input: object, begin: object, new_axis_mask: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return new_axis_mask == 0 or rank_of(input) + elements_of(begin) < 255
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -358,7 +371,8 @@ def tensor_strided_slice_update(
         output: `T`, `*x`. The changed copy.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `new_axis_mask == 0 or rank(input) + elements(begin) < 255`.
 
     Example:
         >>> x = np.zeros([2, 4], np.int32)
@@ -386,6 +400,7 @@ def tensor_strided_slice_update(
                 type(begin) is type(end) is type(strides) is EagerTensor
                 or fit_together(None, begin, end, strides)
             )
+            and _holds(input, begin, new_axis_mask)
         ):
             _result = execute(
                 context[CURRENT],

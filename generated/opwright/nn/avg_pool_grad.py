@@ -88,7 +88,7 @@ class AvgPoolGrad(TensorOp[T]):
         "elements(orig_input_shape) == 4 and rank(orig_input_shape) == 1",
         "rank(grad) == 4",
         "memory(T, contents(orig_input_shape))",
-        "elements(grad) > 0 or shape(grad)[0] <= 2**31",
+        "elements(grad) > 0 or prod(shape(grad)[:2]) <= 2**28",
         "elements(grad) == 0 or shape(grad)[3] <= contents(orig_input_shape)[3] or prod(contents(orig_input_shape)) == 0",
         "elements(grad) == 0 or prod(ksize) <= max(prod(contents(orig_input_shape)), 2**28)",
     )
@@ -187,8 +187,8 @@ class AvgPoolGrad(TensorOp[T]):
             OpError: the op refuses an argument. The call needs `len(ksize) == 4`,
                 `elements(orig_input_shape) == 4 and rank(orig_input_shape) == 1`,
                 `rank(grad) == 4`, `memory(T, contents(orig_input_shape))`,
-                `elements(grad) > 0 or shape(grad)[0] <= 2**31`, `elements(grad) == 0 or
-                shape(grad)[3] <= contents(orig_input_shape)[3] or
+                `elements(grad) > 0 or prod(shape(grad)[:2]) <= 2**28`, `elements(grad)
+                == 0 or shape(grad)[3] <= contents(orig_input_shape)[3] or
                 prod(contents(orig_input_shape)) == 0`, `elements(grad) == 0 or
                 prod(ksize) <= max(prod(contents(orig_input_shape)), 2**28)`.
 
@@ -266,7 +266,7 @@ def _holds(orig_input_shape: object, grad: object, ksize: Sequence[int]) -> bool
             )
             and (
                 (_elements_of_grad := elements_of(grad)) > 0
-                or sizes_of(grad)[0] <= 2147483648
+                or product_of(sizes_of(grad)[:2]) <= 268435456
             )
             and (
                 _elements_of_grad == 0
@@ -338,8 +338,8 @@ def avg_pool_grad(
         OpError: the op refuses an argument. The call needs `len(ksize) == 4`,
             `elements(orig_input_shape) == 4 and rank(orig_input_shape) == 1`,
             `rank(grad) == 4`, `memory(T, contents(orig_input_shape))`,
-            `elements(grad) > 0 or shape(grad)[0] <= 2**31`, `elements(grad) == 0 or
-            shape(grad)[3] <= contents(orig_input_shape)[3] or
+            `elements(grad) > 0 or prod(shape(grad)[:2]) <= 2**28`, `elements(grad) == 0
+            or shape(grad)[3] <= contents(orig_input_shape)[3] or
             prod(contents(orig_input_shape)) == 0`, `elements(grad) == 0 or prod(ksize)
             <= max(prod(contents(orig_input_shape)), 2**28)`.
 

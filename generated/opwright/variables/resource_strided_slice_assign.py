@@ -18,9 +18,11 @@ from opwright_runtime.gencode import (
     default,
     describe_missing_args,
     dtype_of,
+    elements_of,
     execute,
     fit_together,
     graphs,
+    known_held_of,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -89,7 +91,10 @@ class ResourceStridedSliceAssign(Op):
     """
 
     OP_NAME = "ResourceStridedSliceAssign"
-    REQUIRES = ("holds(ref, T)",)
+    REQUIRES = (
+        "holds(ref, T)",
+        "new_axis_mask == 0 or len(held(ref)) + elements(begin) < 255",
+    )
     SHAPES = {
         "ref": "of((), (*x,))",
         "begin": "(n,)",
@@ -219,7 +224,8 @@ class ResourceStridedSliceAssign(Op):
                     index `begin` and leave the axis out; `end` does not count.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `holds(ref, T)`.
+            OpError: the op refuses an argument. The call needs `holds(ref, T)`,
+                `new_axis_mask == 0 or len(held(ref)) + elements(begin) < 255`.
 
         Example:
             >>> v = tf.Variable([1, 2, 3, 4])
@@ -240,7 +246,7 @@ class ResourceStridedSliceAssign(Op):
                     type(begin) is type(end) is type(strides) is EagerTensor
                     or fit_together(None, begin, end, strides)
                 )
-                and _holds(ref, value)
+                and _holds(ref, begin, value, opts.new_axis_mask)
             ):
                 execute(
                     context[CURRENT],
@@ -283,10 +289,12 @@ DEFAULTS = ResourceStridedSliceAssign.Options()
 MERGE = ResourceStridedSliceAssign.Options.merge
 
 
-def _holds(ref: object, value: object) -> bool:
+def _holds(ref: object, begin: object, value: object, new_axis_mask: int) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return are_held(dtype_of(value), ref)
+        return are_held(dtype_of(value), ref) and (
+            new_axis_mask == 0 or len(known_held_of(ref)) + elements_of(begin) < 255
+        )
     except Exception:
         return False
 
@@ -347,7 +355,8 @@ def resource_strided_slice_assign(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `holds(ref, T)`.
+        OpError: the op refuses an argument. The call needs `holds(ref, T)`,
+            `new_axis_mask == 0 or len(held(ref)) + elements(begin) < 255`.
 
     Example:
         >>> v = tf.Variable([1, 2, 3, 4])
@@ -367,7 +376,7 @@ def resource_strided_slice_assign(
                 type(begin) is type(end) is type(strides) is EagerTensor
                 or fit_together(None, begin, end, strides)
             )
-            and _holds(ref, value)
+            and _holds(ref, begin, value, new_axis_mask)
         ):
             _result = execute(
                 context[CURRENT],

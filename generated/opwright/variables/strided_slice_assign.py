@@ -16,10 +16,12 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fit_together,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -90,6 +92,7 @@ class StridedSliceAssign(TensorOp[T]):
     """
 
     OP_NAME = "StridedSliceAssign"
+    REQUIRES = ("new_axis_mask == 0 or rank(ref) + elements(begin) < 255",)
     SHAPES = {
         "ref": "(*x,)",
         "begin": "(n,)",
@@ -224,7 +227,8 @@ class StridedSliceAssign(TensorOp[T]):
                 come after the change.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `new_axis_mask == 0 or rank(ref) + elements(begin) < 255`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -246,6 +250,7 @@ class StridedSliceAssign(TensorOp[T]):
                     type(begin) is type(end) is type(strides) is EagerTensor
                     or fit_together(None, begin, end, strides)
                 )
+                and _holds(ref, begin, opts.new_axis_mask)
             ):
                 op.output_ref = execute(
                     context[CURRENT],
@@ -286,6 +291,14 @@ class StridedSliceAssign(TensorOp[T]):
 
 DEFAULTS = StridedSliceAssign.Options()
 MERGE = StridedSliceAssign.Options.merge
+
+
+def _holds(ref: object, begin: object, new_axis_mask: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return new_axis_mask == 0 or rank_of(ref) + elements_of(begin) < 255
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -345,7 +358,8 @@ def strided_slice_assign(
             after the change.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `new_axis_mask == 0 or rank(ref) + elements(begin) < 255`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -366,6 +380,7 @@ def strided_slice_assign(
                 type(begin) is type(end) is type(strides) is EagerTensor
                 or fit_together(None, begin, end, strides)
             )
+            and _holds(ref, begin, new_axis_mask)
         ):
             _result = execute(
                 context[CURRENT],

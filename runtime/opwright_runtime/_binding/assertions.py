@@ -551,8 +551,9 @@ def _extreme(reduce: Callable[[Value], Value]) -> Callable[[Value], Value]:
 def _spans(tensor: Value, size: Value) -> Value:
     flat = _flat(tensor)
     # A row has two numbers at least. Another condition says that.
-    width = tf.maximum(tf.pad(tf.shape(tensor), [[1, 0]])[-1], 2)
-    rows = tf.reshape(flat[: tf.size(flat) // width * width], [-1, width])
+    width = tf.maximum(tf.pad(tf.shape(tensor, tf.int64), [[1, 0]])[-1], 2)
+    count = tf.size(flat, tf.int64) // width
+    rows = tf.reshape(flat[: count * width], [count, width])
     starts, ends = rows[:, -2], rows[:, -1]
     size = _as(size, rows.dtype)
     return tf.reduce_all((starts >= 0) & (starts <= ends) & (ends <= size))
@@ -567,7 +568,10 @@ def _batched(tensor: Value, size: Value) -> Value:
 
 
 def _distinct(tensor: Value, least: Value) -> Value:
-    count = tf.pad(tf.shape(tensor), [[0, 1]])[0]
+    # Rows without elements are equal, and may be too many for the kernel.
+    count = tf.minimum(
+        tf.pad(tf.shape(tensor, tf.int64), [[0, 1]])[0], tf.size(tensor, tf.int64)
+    )
     rows = tf.reshape(_flat(tensor), [tf.maximum(count, 1), -1])
     different = tf.raw_ops.UniqueV2(x=rows, axis=[0]).y
     return tf.shape(different, tf.int64)[0] >= _as(least, tf.int64)
