@@ -289,7 +289,7 @@ class _Words:
         found = self.known(node)
         if isinstance(found, tuple):
             return f"[{', '.join('?' if n is None else str(n) for n in found)}]"
-        return "missing" if found is None else repr(found)
+        return "missing" if found is None else _cut(repr(found))
 
     def label(self, argument: str, at: int | None = None) -> str:
         label = self.labels.get(argument, argument)

@@ -231,6 +231,10 @@ REFUSED_FOR = {
         "element_shape has",
         "reads no shape for an element that is set, or ends",
     ),
+    "UniformQuantizedConvolution": (
+        "dimension_numbers is",
+        "reads no numbers where the filter is empty, or ends",
+    ),
     "TensorListPushBack": (_DEEP, _LISTS),
     "TensorListReserve": (_DEEP, _LISTS),
     "TensorListSetItem": (_DEEP, _LISTS),

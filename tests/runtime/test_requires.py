@@ -623,6 +623,25 @@ def test_are_spans_of_rows_within_size() -> None:
     assert not are([1]) and not properties.are_spans(tf.constant([0, 1]), 5)
 
 
+def test_refusal_of_a_long_text_is_short() -> None:
+    lhs = tf.bitcast(np.int8([[[1, 2]]]), tf.qint8)
+    rhs = tf.bitcast(tf.zeros([0, 1, 2], tf.int8), tf.qint8)
+    low, high = (-128, 127), (-(2**31), 2**31 - 1)
+    with pytest.raises(OpAttrError, match="dimension_numbers is 'x+\\.{3}") as caught:
+        opwright.nn.uniform_quantized_convolution(
+            lhs,
+            rhs,
+            *(1.0, 0) * 3,
+            tf.qint32,
+            "VALID",
+            *low,
+            *low,
+            *high,
+            dimension_numbers="x" * 1000,
+        )
+    assert len(str(caught.value)) < 500
+
+
 def test_are_distinct_counts_rows_that_differ() -> None:
     rows = tf.constant([[0.0, 1.0], [-0.0, 1.0], [0.0, 2.0], [0.0, 1.0]])
     assert properties.are_distinct(rows, 2) and properties.are_distinct(rows, 0)

@@ -233,7 +233,7 @@ def expect(case: Case, inputs: Values, gradients: Values) -> dict[str, Array]:
 
 
 def error(found: Any, expected: Array, least_scale: float = 0.0) -> float:
-    """max |found - expected| / max |expected|, which counts as `least_scale` or more."""
+    """max |found - expected| / max |expected|, or / `least_scale` if that is larger."""
     values = wide(found)
     assert values.shape == expected.shape
     scale = np.abs(expected).max(initial=least_scale)
