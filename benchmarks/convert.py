@@ -30,7 +30,7 @@ from rich.table import Table
 import opwright
 from opwright.convert import to_onnx, to_plain, to_tflite
 from opwright_runtime.convert import files
-from rnn import measure
+from rnn import measure, timer
 
 # Mode, steps, batch, inputs and units.
 SHAPES = [
@@ -74,7 +74,8 @@ def main() -> int:
             sizes = {
                 column: files.size_of(Path(folder, COLUMNS[column])) for column in calls
             }
-            times = measure(calls, options.seconds)
+            timers = {column: timer(call) for column, call in calls.items()}
+            times = measure(timers, options.seconds)
         recorder.add(name, "inference", times, sizes)
         middle = {column: float(np.median(each)) for column, each in times.items()}
         cells = [

@@ -26,7 +26,7 @@ from rich.table import Table
 import opwright.keras
 from opwright_runtime import native
 from opwright_runtime.rnn import keras_layers
-from rnn import SHAPES, WHAT, Call, Shape, calls_of, measure, spread
+from rnn import SHAPES, WHAT, Call, Shape, calls_of, measure, spread, timer
 
 KINDS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "SimpleRNN"}
 #: Around where packing the weights takes as long as the kernels save.
@@ -107,7 +107,8 @@ def main() -> int:
                         continue
                     progress.update(task, description=f"{shape.name} {mode} {what}")
                     pair = {"ours": ours[what], "theirs": theirs[what]}
-                    times = measure(pair, options.seconds)
+                    timers = {name: timer(call) for name, call in pair.items()}
+                    times = measure(timers, options.seconds)
                     progress.advance(task)
                     recorder.add(
                         f"{shape}, {mode}",

@@ -1,11 +1,12 @@
 """CudnnRNN on the CPU against torch, Keras and onnxruntime, in one interleaved run.
 
-Every round times each contender once on the same shape, so that a slow spell of the
-machine hits all of them; what is printed is medians over the rounds, and the spread
-from the first to the third quartile. A training step is a forward and a backward pass
-for all gradients: opwright's two ops, one after the other; torch's module and its
-autograd; Keras's layers and `tf.GradientTape` in a `tf.function`. onnxruntime has
-inference only.
+Each contender is a process of its own, so that the threads of one do not wait for work
+on the cores of another. Every round times each contender once on the same shape, so
+that a slow spell of the machine hits all of them; what is printed is medians over the
+rounds, and the spread from the first to the third quartile. A training step is a
+forward and a backward pass for all gradients: opwright's two ops, one after the other;
+torch's module and its autograd; Keras's layers and `tf.GradientTape` in a
+`tf.function`. onnxruntime has inference only.
 
 A step of one sequence is compared with the bare dispatch of an op that does almost no
 work. The memory that a forward pass keeps for the backward pass is compared with that
@@ -16,12 +17,13 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,7 @@ from results import Recorder, add_option
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
+from timed_process import TimedProcess
 
 from opwright import Scope
 from opwright.nn import (
@@ -46,6 +49,8 @@ from opwright.nn import (
 from opwright_runtime import native
 
 Call = Callable[[], object]
+#: Makes so many calls, after one that is not timed, and returns the seconds of each.
+Timer = Callable[[int], float]
 
 WHAT = ("inference", "training")
 # How many times as fast as a peer: on the geometric mean. On every shape: 1.
@@ -286,30 +291,60 @@ CONTENDERS: dict[str, Callable[[Shape, str], tuple[Call, Call | None]]] = {
     "keras": keras_calls,
     "onnxruntime": onnxruntime_calls,
 }
+INFER_ONLY = {"onnxruntime"}
 
 
-def timed(call: Call, calls: int) -> float:
-    start = time.perf_counter()
-    for _ in range(calls):
+def timer(call: Call) -> Timer:
+    def timed(calls: int) -> float:
         call()
-    return (time.perf_counter() - start) / calls
-
-
-def measure(calls: dict[str, Call], seconds: float) -> dict[str, np.ndarray]:
-    """Seconds a call by contender and round."""
-    for call in calls.values():
-        call()
-    once = {name: timed(call, 1) for name, call in calls.items()}
-    counts = {name: max(1, int(SAMPLE_SECONDS / t)) for name, t in once.items()}
-    a_round = sum((counts[name] + 1) * once[name] for name in calls)
-    rounds = int(min(60, max(5, seconds / a_round)))
-    samples: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            # Threads of the one before stop spinning for work, those of this one wake.
-            time.sleep(0.01)
+        start = time.perf_counter()
+        for _ in range(calls):
             call()
-            samples[name].append(timed(call, counts[name]))
+        return (time.perf_counter() - start) / calls
+
+    return timed
+
+
+class Contender:
+    """The process that makes the calls of a contender."""
+
+    def __init__(self, name: str) -> None:
+        self.process = TimedProcess(name, [__file__, "--answer", name])
+
+    def timer(self, shape: Shape, mode: str, what: str) -> Timer:
+        def timed(calls: int) -> float:
+            asked = json.dumps([shape.name, mode, what, calls])
+            return float(self.process.ask(asked))
+
+        return timed
+
+
+def answer(name: str) -> None:
+    """Makes the calls that each line of the input names, and prints their seconds."""
+    shapes = {shape.name: shape for shape in SHAPES}
+    torch.set_num_threads(os.cpu_count() or 1)
+    made: dict[tuple[str, str], tuple[Call, Call | None]] = {}
+    for line in sys.stdin:
+        shape, mode, what, calls = json.loads(line)
+        if (shape, mode) not in made:
+            made = {(shape, mode): CONTENDERS[name](shapes[shape], mode)}
+        call = made[shape, mode][WHAT.index(what)]
+        assert call is not None, (name, what)
+        print(timer(call)(calls), flush=True)
+
+
+def measure(timers: Mapping[str, Timer], seconds: float) -> dict[str, np.ndarray]:
+    """Seconds a call by contender and round."""
+    once = {name: timed(1) for name, timed in timers.items()}
+    counts = {name: max(1, int(SAMPLE_SECONDS / t)) for name, t in once.items()}
+    a_round = sum((counts[name] + 1) * once[name] for name in timers)
+    rounds = int(min(60, max(5, seconds / a_round)))
+    samples: dict[str, list[float]] = {name: [] for name in timers}
+    for _ in range(rounds):
+        for name, timed in timers.items():
+            # Threads of the one before stop spinning for work.
+            time.sleep(0.01)
+            samples[name].append(timed(counts[name]))
     return {name: np.asarray(times) for name, times in samples.items()}
 
 
@@ -335,13 +370,11 @@ def streaming(console: Console, seconds: float) -> bool:
     x, h = tf.zeros([1, 1, 64]), tf.zeros([1, 1, 64])
     params, lengths = tf.random.normal(size), tf.constant([1])
     scope, options = Scope.current(), CudnnRNNV3.Options(is_training=False)
-    times = measure(
-        {
-            "step": lambda: CudnnRNNV3.create(scope, x, h, h, params, lengths, options),
-            "IdentityN": lambda: tf.raw_ops.IdentityN(input=[x, h, h, params, lengths]),
-        },
-        seconds,
-    )
+    calls: dict[str, Call] = {
+        "step": lambda: CudnnRNNV3.create(scope, x, h, h, params, lengths, options),
+        "IdentityN": lambda: tf.raw_ops.IdentityN(input=[x, h, h, params, lengths]),
+    }
+    times = measure({name: timer(call) for name, call in calls.items()}, seconds)
     ratio = float(np.median(times["step"]) / np.median(times["IdentityN"]))
     table = Table(title="One step of one sequence, LSTM of 64 units, eager, us")
     for column in ("CudnnRNNV3", "IdentityN of the same inputs", "ratio", "target"):
@@ -434,26 +467,25 @@ def speed(
             tables[what].add_column(peer, justify="right")
             tables[what].add_column("faster", justify="right")
     ratios: dict[tuple[str, str], list[float]] = {}
+    contenders = {name: Contender(name) for name in ("opwright", *options.against)}
     with Progress(console=console, transient=True) as progress:
         steps = len(shapes) * len(options.modes) * len(options.what)
         task = progress.add_task("Timing", total=steps)
         for shape in shapes:
             for mode in options.modes:
-                names = ["opwright", *options.against]
-                made = {name: CONTENDERS[name](shape, mode) for name in names}
                 for what in options.what:
                     progress.update(task, description=f"{shape.name} {mode} {what}")
-                    which = WHAT.index(what)
-                    calls = {
-                        name: call
-                        for name, both in made.items()
-                        if (call := both[which]) is not None
+                    timers = {
+                        name: one.timer(shape, mode, what)
+                        for name, one in contenders.items()
+                        if what == "inference" or name not in INFER_ONLY
                     }
-                    times = measure(calls, options.seconds)
+                    times = measure(timers, options.seconds)
                     progress.advance(task)
                     recorder.add(f"{shape}, {mode}", what, times)
                     ours = float(np.median(times["opwright"]))
-                    work = shape.operations(4 if mode == "lstm" else 3) * (1, 3)[which]
+                    factor = 1 if what == "inference" else 3
+                    work = shape.operations(4 if mode == "lstm" else 3) * factor
                     row = [str(shape), mode, spread(times["opwright"], 1e-3)]
                     row.append(f"{work / ours / peak:.0%}" if peak else "")
                     for peer in options.against:
@@ -464,6 +496,8 @@ def speed(
                         ratios.setdefault((what, peer), []).append(ratio)
                         row += [spread(times[peer], 1e-3), f"{ratio:.2f} x"]
                     tables[what].add_row(*row)
+    for one in contenders.values():
+        one.process.end()
     for table in tables.values():
         console.print(table)
     return ratios
@@ -483,12 +517,15 @@ def main() -> int:
     parser.add_argument(
         "--check", action="store_true", help="exit with 1 where a target is missed"
     )
+    parser.add_argument("--answer", choices=CONTENDERS, help=argparse.SUPPRESS)
     add_option(parser)
     options = parser.parse_args()
+    if options.answer is not None:
+        answer(options.answer)
+        return 0
     recorder = Recorder("rnn", options.record)
 
     native.load()
-    torch.set_num_threads(os.cpu_count() or 1)
     console = Console(width=None if sys.stdout.isatty() else 140)
     shapes = [shape for shape in SHAPES if shape.name in options.shapes]
     ratios = speed(console, shapes, options, recorder)
