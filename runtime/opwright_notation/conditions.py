@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from opwright_notation.evaluation import Evaluation
 from opwright_notation.functions import FUNCTIONS, OPERATORS, Kind
-from opwright_notation.rows import broadcast, known_extent
+from opwright_notation.rows import broadcast, known_extent, known_product
 from opwright_notation.sizes import MisfitError, Sizes, count
 from opwright_notation.syntax import ShapeError, is_call
 
@@ -55,6 +55,10 @@ def _row(found: Any) -> Iterable[Any]:
 
 def _ranks(found: Any) -> object:
     return tuple(None if row is None else len(row) for row in found)
+
+
+def _products(rows: Iterable[tuple[int | None, ...] | None]) -> object:
+    return tuple(None if row is None else known_product(row) for row in rows)
 
 
 def _extents(rows: Iterable[tuple[int | None, ...] | None]) -> object:
@@ -91,7 +95,7 @@ PROPERTIES: Final = {
     "dtype": Property(Kind.FLAG),
     "held": Property(Kind.ROW),
     "ranks": Property(Kind.ROW, _ranks),
-    "products": Property(Kind.ROW, lambda rows: tuple(map(math.prod, rows))),
+    "products": Property(Kind.ROW, _products),
     "extents": Property(Kind.ROW, _extents),
     "positives": Property(Kind.SIZE, lambda row: sum(n > 0 for n in row)),
     # A function is given by the number of its results.

@@ -6,6 +6,7 @@ The checks of eager calls use these functions, and import nothing else of the no
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from opwright_notation.sizes import MisfitError, Size, Sizes, count
 
@@ -14,6 +15,11 @@ def extent(row: tuple[int, ...]) -> int:
     """The product of the sizes that are not 0, which TensorFlow also has to hold."""
     # It is faster for the usual row, which has no 0.
     return math.prod(row) or math.prod([size for size in row if size])
+
+
+def known_product(row: Iterable[int | None]) -> int:
+    """The product of the known sizes."""
+    return math.prod(size for size in row if size is not None)
 
 
 def known_extent(row: tuple[int | None, ...]) -> int:

@@ -22,6 +22,7 @@ from opwright_runtime.gencode import (
     most_of,
     new,
     products_of,
+    ranks_of,
     shapes_of,
     tensors_of,
 )
@@ -110,6 +111,7 @@ class ParseExample(Op):
     REQUIRES = (
         "elements(sparse_keys, dense_keys) == 1",
         'len(dense_shapes) == 0 or memory("int64", elements(serialized), most(products(dense_shapes)))',
+        "most(ranks(dense_shapes)) < 254",
     )
     SHAPES = {
         "serialized": "(n,)",
@@ -194,7 +196,8 @@ class ParseExample(Op):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `elements(sparse_keys, dense_keys) == 1`, `len(dense_shapes) == 0 or
-                memory("int64", elements(serialized), most(products(dense_shapes)))`.
+                memory("int64", elements(serialized), most(products(dense_shapes)))`,
+                `most(ranks(dense_shapes)) < 254`.
 
         Example:
             >>> feature = {"age": {"int64_list": {"value": [5]}}}
@@ -268,6 +271,8 @@ def _holds(
                     most_of(products_of(shapes_of(dense_shapes))),
                 )
             )
+            and most_of(ranks_of((_shapes_of_dense_shapes := shapes_of(dense_shapes))))
+            < 254
         )
     except Exception:
         return False
@@ -332,7 +337,8 @@ def parse_example(
     Raises:
         OpError: the op refuses an argument. The call needs
             `elements(sparse_keys, dense_keys) == 1`, `len(dense_shapes) == 0 or
-            memory("int64", elements(serialized), most(products(dense_shapes)))`.
+            memory("int64", elements(serialized), most(products(dense_shapes)))`,
+            `most(ranks(dense_shapes)) < 254`.
 
     Example:
         >>> feature = {"age": {"int64_list": {"value": [5]}}}

@@ -22,6 +22,7 @@ from opwright_runtime.gencode import (
     most_of,
     new,
     products_of,
+    ranks_of,
     shapes_of,
 )
 from typing_extensions import NamedTuple, Never
@@ -120,6 +121,7 @@ class ParseExampleV2(Op):
     REQUIRES = (
         "num_sparse == len(sparse_types)",
         'len(dense_shapes) == 0 or memory("int64", elements(serialized), most(products(dense_shapes)))',
+        "most(ranks(dense_shapes)) < 254",
     )
     SHAPES = {
         "serialized": "where((*b,), len(b) <= 1)",
@@ -231,7 +233,8 @@ class ParseExampleV2(Op):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `num_sparse == len(sparse_types)`, `len(dense_shapes) == 0 or
-                memory("int64", elements(serialized), most(products(dense_shapes)))`.
+                memory("int64", elements(serialized), most(products(dense_shapes)))`,
+                `most(ranks(dense_shapes)) < 254`.
 
         Example:
             >>> feature = {"age": {"int64_list": {"value": [5]}}}
@@ -305,13 +308,18 @@ def _holds(
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return num_sparse == len(sparse_types) and (
-            len(dense_shapes) == 0
-            or has_room(
-                "int64",
-                elements_of(serialized),
-                most_of(products_of(shapes_of(dense_shapes))),
+        return (
+            num_sparse == len(sparse_types)
+            and (
+                len(dense_shapes) == 0
+                or has_room(
+                    "int64",
+                    elements_of(serialized),
+                    most_of(products_of(shapes_of(dense_shapes))),
+                )
             )
+            and most_of(ranks_of((_shapes_of_dense_shapes := shapes_of(dense_shapes))))
+            < 254
         )
     except Exception:
         return False
@@ -390,7 +398,8 @@ def parse_example_v2(
     Raises:
         OpError: the op refuses an argument. The call needs
             `num_sparse == len(sparse_types)`, `len(dense_shapes) == 0 or
-            memory("int64", elements(serialized), most(products(dense_shapes)))`.
+            memory("int64", elements(serialized), most(products(dense_shapes)))`,
+            `most(ranks(dense_shapes)) < 254`.
 
     Example:
         >>> feature = {"age": {"int64_list": {"value": [5]}}}

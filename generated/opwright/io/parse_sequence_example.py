@@ -21,7 +21,10 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    most_of,
     new,
+    ranks_of,
+    shapes_of,
 )
 from typing_extensions import NamedTuple, Never
 
@@ -142,6 +145,7 @@ class ParseSequenceExample(Op):
         "Ncontext_sparse == len(context_sparse_types)",
         "Nfeature_list_sparse == len(feature_list_sparse_types)",
         "Nfeature_list_dense == len(feature_list_dense_types)",
+        "most(ranks(context_dense_shapes)) < 254 and most(ranks(feature_list_dense_shapes)) < 253",
     )
     SHAPES = {
         "serialized": "(n,)",
@@ -387,7 +391,9 @@ class ParseSequenceExample(Op):
             OpError: the op refuses an argument. The call needs
                 `Ncontext_sparse == len(context_sparse_types)`,
                 `Nfeature_list_sparse == len(feature_list_sparse_types)`,
-                `Nfeature_list_dense == len(feature_list_dense_types)`.
+                `Nfeature_list_dense == len(feature_list_dense_types)`,
+                `most(ranks(context_dense_shapes)) < 254 and
+                most(ranks(feature_list_dense_shapes)) < 253`.
 
         Example:
             >>> lists = {"x": {"feature": [{"float_list": {"value": [1, 2]}}] * 2}}
@@ -413,7 +419,9 @@ class ParseSequenceExample(Op):
                     opts.Nfeature_list_dense,
                     opts.context_sparse_types,
                     opts.feature_list_dense_types,
+                    opts.context_dense_shapes,
                     opts.feature_list_sparse_types,
+                    opts.feature_list_dense_shapes,
                 )
             ):
                 (
@@ -498,7 +506,9 @@ def _holds(
     Nfeature_list_dense: int,
     context_sparse_types: Sequence[object],
     feature_list_dense_types: Sequence[object],
+    context_dense_shapes: Sequence[object],
     feature_list_sparse_types: Sequence[object],
+    feature_list_dense_shapes: Sequence[object],
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
@@ -506,6 +516,8 @@ def _holds(
             Ncontext_sparse == len(context_sparse_types)
             and Nfeature_list_sparse == len(feature_list_sparse_types)
             and Nfeature_list_dense == len(feature_list_dense_types)
+            and most_of(ranks_of(shapes_of(context_dense_shapes))) < 254
+            and most_of(ranks_of(shapes_of(feature_list_dense_shapes))) < 253
         )
     except Exception:
         return False
@@ -611,7 +623,9 @@ def parse_sequence_example(
         OpError: the op refuses an argument. The call needs
             `Ncontext_sparse == len(context_sparse_types)`,
             `Nfeature_list_sparse == len(feature_list_sparse_types)`,
-            `Nfeature_list_dense == len(feature_list_dense_types)`.
+            `Nfeature_list_dense == len(feature_list_dense_types)`,
+            `most(ranks(context_dense_shapes)) < 254 and
+            most(ranks(feature_list_dense_shapes)) < 253`.
 
     Example:
         >>> lists = {"x": {"feature": [{"float_list": {"value": [1, 2]}}] * 2}}
@@ -636,7 +650,9 @@ def parse_sequence_example(
                 Nfeature_list_dense,
                 context_sparse_types,
                 feature_list_dense_types,
+                context_dense_shapes,
                 feature_list_sparse_types,
+                feature_list_dense_shapes,
             )
         ):
             _result = ParseSequenceExampleOutputs._make(

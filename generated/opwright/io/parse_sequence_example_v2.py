@@ -22,7 +22,10 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    most_of,
     new,
+    ranks_of,
+    shapes_of,
 )
 from typing_extensions import NamedTuple, Never
 
@@ -168,6 +171,7 @@ class ParseSequenceExampleV2(Op):
         "Ncontext_sparse == len(context_sparse_types)",
         "Nfeature_list_sparse == len(feature_list_sparse_types)",
         "Nfeature_list_dense == len(feature_list_dense_types)",
+        "most(ranks(context_dense_shapes)) < 254 and most(ranks(feature_list_dense_shapes)) < 253",
     )
     SHAPES = {
         "serialized": "where((*b,), len(b) <= 1)",
@@ -504,7 +508,9 @@ class ParseSequenceExampleV2(Op):
             OpError: the op refuses an argument. The call needs
                 `Ncontext_sparse == len(context_sparse_types)`,
                 `Nfeature_list_sparse == len(feature_list_sparse_types)`,
-                `Nfeature_list_dense == len(feature_list_dense_types)`.
+                `Nfeature_list_dense == len(feature_list_dense_types)`,
+                `most(ranks(context_dense_shapes)) < 254 and
+                most(ranks(feature_list_dense_shapes)) < 253`.
 
         Example:
             >>> lists = {"x": {"feature": [{"float_list": {"value": [1, 2]}}] * 2}}
@@ -531,10 +537,12 @@ class ParseSequenceExampleV2(Op):
                 and _holds(
                     opts.Ncontext_sparse,
                     opts.context_sparse_types,
+                    opts.context_dense_shapes,
                     opts.Nfeature_list_sparse,
                     opts.Nfeature_list_dense,
                     opts.feature_list_dense_types,
                     opts.feature_list_sparse_types,
+                    opts.feature_list_dense_shapes,
                 )
             ):
                 (
@@ -633,10 +641,12 @@ MERGE = ParseSequenceExampleV2.Options.merge
 def _holds(
     Ncontext_sparse: int,
     context_sparse_types: Sequence[object],
+    context_dense_shapes: Sequence[object],
     Nfeature_list_sparse: int,
     Nfeature_list_dense: int,
     feature_list_dense_types: Sequence[object],
     feature_list_sparse_types: Sequence[object],
+    feature_list_dense_shapes: Sequence[object],
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
@@ -644,6 +654,8 @@ def _holds(
             Ncontext_sparse == len(context_sparse_types)
             and Nfeature_list_sparse == len(feature_list_sparse_types)
             and Nfeature_list_dense == len(feature_list_dense_types)
+            and most_of(ranks_of(shapes_of(context_dense_shapes))) < 254
+            and most_of(ranks_of(shapes_of(feature_list_dense_shapes))) < 253
         )
     except Exception:
         return False
@@ -781,7 +793,9 @@ def parse_sequence_example_v2(
         OpError: the op refuses an argument. The call needs
             `Ncontext_sparse == len(context_sparse_types)`,
             `Nfeature_list_sparse == len(feature_list_sparse_types)`,
-            `Nfeature_list_dense == len(feature_list_dense_types)`.
+            `Nfeature_list_dense == len(feature_list_dense_types)`,
+            `most(ranks(context_dense_shapes)) < 254 and
+            most(ranks(feature_list_dense_shapes)) < 253`.
 
     Example:
         >>> lists = {"x": {"feature": [{"float_list": {"value": [1, 2]}}] * 2}}
@@ -807,10 +821,12 @@ def parse_sequence_example_v2(
             and _holds(
                 Ncontext_sparse,
                 context_sparse_types,
+                context_dense_shapes,
                 Nfeature_list_sparse,
                 Nfeature_list_dense,
                 feature_list_dense_types,
                 feature_list_sparse_types,
+                feature_list_dense_shapes,
             )
         ):
             _result = ParseSequenceExampleV2Outputs._make(

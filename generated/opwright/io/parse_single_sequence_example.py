@@ -20,7 +20,10 @@ from opwright_runtime.gencode import (
     elements_of,
     execute,
     graphs,
+    most_of,
     new,
+    ranks_of,
+    shapes_of,
     tensors_of,
 )
 from typing_extensions import NamedTuple, Never
@@ -136,6 +139,7 @@ class ParseSingleSequenceExample(Op):
     REQUIRES = (
         "len(context_sparse_keys) + len(context_dense_defaults) + len(feature_list_sparse_keys) + len(feature_list_dense_types) == 0 or elements(debug_name) == 1",
         "len(feature_list_dense_types) <= len(feature_list_dense_shapes)",
+        "most(ranks(feature_list_dense_shapes)) < 254",
     )
     SHAPES = {
         "serialized": "()",
@@ -341,7 +345,8 @@ class ParseSingleSequenceExample(Op):
                 `len(context_sparse_keys) + len(context_dense_defaults) +
                 len(feature_list_sparse_keys) + len(feature_list_dense_types) == 0 or
                 elements(debug_name) == 1`, `len(feature_list_dense_types) <=
-                len(feature_list_dense_shapes)`.
+                len(feature_list_dense_shapes)`,
+                `most(ranks(feature_list_dense_shapes)) < 254`.
 
         Example:
             >>> lists = {"x": {"feature": [{"float_list": {"value": [1, 2]}}] * 2}}
@@ -443,13 +448,17 @@ def _holds(
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            len(tensors_of(context_sparse_keys))
-            + len(tensors_of(context_dense_defaults))
-            + len(tensors_of(feature_list_sparse_keys))
-            + len(feature_list_dense_types)
-            == 0
-            or elements_of(debug_name) == 1
-        ) and len(feature_list_dense_types) <= len(feature_list_dense_shapes)
+            (
+                len(tensors_of(context_sparse_keys))
+                + len(tensors_of(context_dense_defaults))
+                + len(tensors_of(feature_list_sparse_keys))
+                + len(feature_list_dense_types)
+                == 0
+                or elements_of(debug_name) == 1
+            )
+            and len(feature_list_dense_types) <= len(feature_list_dense_shapes)
+            and most_of(ranks_of(shapes_of(feature_list_dense_shapes))) < 254
+        )
     except Exception:
         return False
 
@@ -543,7 +552,8 @@ def parse_single_sequence_example(
         OpError: the op refuses an argument. The call needs `len(context_sparse_keys) +
             len(context_dense_defaults) + len(feature_list_sparse_keys) +
             len(feature_list_dense_types) == 0 or elements(debug_name) == 1`,
-            `len(feature_list_dense_types) <= len(feature_list_dense_shapes)`.
+            `len(feature_list_dense_types) <= len(feature_list_dense_shapes)`,
+            `most(ranks(feature_list_dense_shapes)) < 254`.
 
     Example:
         >>> lists = {"x": {"feature": [{"float_list": {"value": [1, 2]}}] * 2}}

@@ -15,7 +15,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from opwright_notation.rows import broadcast, extent, known_extent, remove
+from opwright_notation.rows import (
+    broadcast,
+    extent,
+    known_extent,
+    known_product,
+    remove,
+)
 from opwright_runtime._binding import memory
 from opwright_runtime._binding.narrowing import EagerTensor
 from opwright_runtime._internals import (
@@ -485,8 +491,8 @@ def shapes_of(shapes: Any) -> tuple[tuple[int | None, ...], ...]:
     return tuple(map(dims_of, shapes))
 
 
-def products_of(shapes: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    return tuple(map(math.prod, shapes))
+def products_of(shapes: Sequence[Sequence[int | None]]) -> tuple[int, ...]:
+    return tuple(map(known_product, shapes))
 
 
 def extents_of(shapes: Sequence[tuple[int | None, ...]]) -> tuple[int, ...]:

@@ -96,6 +96,9 @@ def apply_stale_gradient(accumulator: tf.Tensor, dtype: str | tf.DType) -> tf.Op
 
 def _held_by_accumulator(handle: tf.Tensor) -> str | None:
     """The dtype of an accumulator, which the refusal of a gradient names."""
+    if elements_of(handle) != 1:
+        # The kernel would end the process.
+        return None
     try:
         apply_stale_gradient(handle, tf.int8)
     except tf.errors.InvalidArgumentError as error:
