@@ -66,7 +66,7 @@ FOR_ONE_CORE = "is for one core, and the strategy has 2"
         ("dequeue_outside_of_run", FOR_ONE_CORE, FOR_ONE_CORE),
         ("ids_of_all_replicas", "features must be", "features must be"),
         ("weights_of_all_replicas", "weights must be", "weights must be"),
-        ("device_in_run", "device must be left away", "device must be left away"),
+        ("device_in_run", "device must be left out", "device must be left out"),
     ],
 )
 @pytest.mark.parametrize("kind", ["strict", "lenient"])

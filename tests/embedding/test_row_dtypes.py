@@ -289,7 +289,7 @@ def test_narrow_rows_are_the_same_with_any_number_of_cores(dtype: str) -> None:
     assert "done" in done.stdout
 
 
-@pytest.mark.parametrize("dtype", ["float64", "int4", "", None, 3, tf.int32])
+@pytest.mark.parametrize("dtype", ["float64", "int4", "", None, 3, 6, True, tf.int32])
 def test_unknown_dtype_is_refused(dtype: Any) -> None:
     allowed = "must be one of float32, float16, bfloat16, int8, not"
     with pytest.raises(ValueError, match=rf"row_dtypes\['films'\] {allowed}"):
@@ -313,6 +313,12 @@ def test_unknown_dtype_in_a_configuration_is_refused(value: int) -> None:
         configure(config.SerializeToString())
 
 
+@pytest.mark.parametrize("dtypes", ["int8", tf.int8, ["films"], 3])
+def test_dtypes_without_names_of_tables_are_refused(dtypes: Any) -> None:
+    with pytest.raises(TypeError, match="row_dtypes must be a dict of the names of ta"):
+        tpu.software_strategy(row_dtypes=dtypes)
+
+
 def test_dtype_of_a_table_that_is_not_there_is_refused() -> None:
     words = "names a table 'fims', and the tables of this TPUEmbedding are 'films', "
     with pytest.raises(ValueError, match=words):
@@ -323,6 +329,6 @@ def test_dtype_of_a_table_that_is_not_there_is_refused() -> None:
     "place", [{"device": "/gpu:0"}, {"embedding_feature": "v2"}], ids=["gpu", "v2"]
 )
 def test_dtype_of_other_tables_is_refused(place: dict[str, Any]) -> None:
-    words = "row_dtypes is for the tables of TPUEmbedding on the CPU; leave"
+    words = "row_dtypes is for the tables of TPUEmbedding on the CPU; remove"
     with pytest.raises(ValueError, match=words):
         tpu.software_strategy(row_dtypes={"films": "int8"}, **place)

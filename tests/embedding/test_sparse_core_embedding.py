@@ -108,7 +108,7 @@ def test_software_strategy_v2_has_sparse_cores(sparse_cores: int) -> None:
         ({"embedding_feature": "v3"}, "embedding_feature must be 'v1'.*not 'v3'"),
         ({"sparse_cores_per_chip": 3}, "sparse_cores_per_chip must be 1, 2.*not 3"),
         ({"sparse_cores_per_chip": True}, "sparse_cores_per_chip must be 1"),
-        ({"device": "/gpu:0"}, "leave device='/gpu:0' away"),
+        ({"device": "/gpu:0"}, "leave device='/gpu:0' out"),
     ],
 )
 def test_software_strategy_v2_bad_arguments_are_refused(

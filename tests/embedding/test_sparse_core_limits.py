@@ -429,5 +429,5 @@ def test_sparsecore_limits_bad_arguments_are_refused(
 
 def test_sparsecore_limits_of_embedding_and_numbers_are_refused() -> None:
     setup = Setup()
-    with pytest.raises(ValueError, match="leave these arguments away"):
+    with pytest.raises(ValueError, match="leave these arguments out"):
         planned(dataset(tf.range(8)), setup.made)

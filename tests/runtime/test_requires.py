@@ -627,7 +627,7 @@ def test_refusal_of_a_long_text_is_short() -> None:
     lhs = tf.bitcast(np.int8([[[1, 2]]]), tf.qint8)
     rhs = tf.bitcast(tf.zeros([0, 1, 2], tf.int8), tf.qint8)
     low, high = (-128, 127), (-(2**31), 2**31 - 1)
-    with pytest.raises(OpAttrError, match="dimension_numbers is 'x+\\.{3}") as caught:
+    with pytest.raises(OpAttrError, match=r"dimension_numbers is 'x+\.{3}") as caught:
         opwright.nn.uniform_quantized_convolution(
             lhs,
             rhs,

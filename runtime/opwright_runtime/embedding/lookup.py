@@ -105,7 +105,7 @@ def embedding_lookup(
         raise NotImplementedError(
             "embedding_lookup stands in a tf.function with jit_compile=True, and XLA "
             "cannot reach the tables. Look up outside of it, and hand the embeddings "
-            "to the function that XLA compiles; or leave jit_compile away."
+            "to the function that XLA compiles; or leave jit_compile out."
         )
     _check_kinds(ids, row_splits, weights, combiners)
     if row_splits is None:

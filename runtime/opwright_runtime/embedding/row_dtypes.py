@@ -20,7 +20,8 @@ _FIELD = 1000
 def row_dtype_wanted(dtype: AnyDTypeLike) -> str | None:
     """What is allowed, as text, if `dtype` is no dtype of rows."""
     try:
-        known = as_dtype(dtype) in ROW_DTYPES
+        # A number of the DataType enum would count as a dtype, and True as float32.
+        known = not isinstance(dtype, int) and as_dtype(dtype) in ROW_DTYPES
     except TypeError:
         known = False
     return None if known else _ALLOWED
@@ -39,7 +40,14 @@ def check_row_dtypes(
     row_dtypes: Mapping[str, AnyDTypeLike] | None, device: str, feature: str
 ) -> Mapping[str, AnyDTypeLike]:
     """The argument of software_strategy, checked; its tables are not known yet."""
-    given = {} if row_dtypes is None else dict(row_dtypes)
+    if row_dtypes is None:
+        return {}
+    if not isinstance(row_dtypes, Mapping):
+        raise TypeError(
+            "software_strategy: row_dtypes must be a dict of the names of tables and "
+            f'their dtypes, such as {{"films": "int8"}}, not {row_dtypes!r}'
+        )
+    given = dict(row_dtypes)
     for table, dtype in given.items():
         if row_dtype_wanted(dtype):
             raise ValueError(
@@ -53,7 +61,7 @@ def check_row_dtypes(
         if given and refused:
             raise ValueError(
                 "software_strategy: row_dtypes is for the tables of TPUEmbedding on "
-                f"the CPU; leave {argument} away, or row_dtypes"
+                f"the CPU; remove {argument} or row_dtypes"
             )
     return given
 
@@ -67,5 +75,5 @@ def check_tables(
             raise ValueError(
                 f"software_strategy: row_dtypes names a table {name!r}, and the tables "
                 f"of this TPUEmbedding are {', '.join(map(repr, tables))}; name one "
-                "of these, or leave it away"
+                "of these, or remove it"
             )

@@ -277,7 +277,7 @@ def sparsecore_limits(
         if any(one is not None for one in given):
             raise ValueError(
                 "sparsecore_limits: a TPUEmbeddingV2 decides on the optimizer, the "
-                "numbers and the configuration; leave these arguments away, or pass "
+                "numbers and the configuration; leave these arguments out, or pass "
                 "its feature_config"
             )
         layout = layout_of(tables)

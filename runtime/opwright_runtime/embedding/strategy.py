@@ -159,13 +159,13 @@ def _need_one_gpu(cores: int, resolver: Resolver | None) -> None:
     """
     if cores != 1:
         raise ValueError(
-            f"software_strategy: a GPU is one core, not {cores}; leave cores away, or "
+            f"software_strategy: a GPU is one core, not {cores}; leave cores out, or "
             "device, to have several on the CPU"
         )
     if resolver is not None:
         raise ValueError(
             "software_strategy: tables on a GPU are not shared out over hosts; leave "
-            "resolver away, or device"
+            "resolver out, or device"
         )
     if not native.cuda():
         raise RuntimeError(
@@ -210,7 +210,7 @@ def _sparse_cores(
         if refused:
             raise ValueError(
                 "software_strategy: SparseCores run on the CPU of one host; leave "
-                f"{argument} away, or embedding_feature"
+                f"{argument} out, or embedding_feature"
             )
     return int(count)
 
@@ -264,11 +264,13 @@ def software_strategy(
         sparse_cores_per_chip: the SparseCores of each core with "v2": 4 as a v5p has,
             or 2 as a v6e has. It decides how tables are sharded.
         row_dtypes: by the name of a table, the dtype in which its rows are stored:
-            float32 (the default), float16, bfloat16 or int8. Narrow rows take a half or
-            a quarter of the memory: docs/how-to/embedding_narrow.md.
+            float32 (the default), float16, bfloat16 or int8. Narrow rows of many
+            columns take a half or a quarter of the engine's memory for them:
+            docs/how-to/embedding_narrow.md.
 
     Raises:
         NativeLibraryError: the native kernels are not built.
+        TypeError: `row_dtypes` is no mapping.
         ValueError: `cores` is not an int of at least 1, or is not 1 with a cluster or a
             GPU; the resolver does not have this process's task; `device` is neither
             "/cpu:0" nor "/gpu:0", or is a GPU with a cluster; `embedding_feature` or

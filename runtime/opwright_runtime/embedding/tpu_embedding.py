@@ -197,7 +197,7 @@ def enqueue(
             "TPUEmbedding.enqueue",
             "device",
             device,
-            "left away in strategy.run, where each replica enqueues for its own core",
+            "left out in strategy.run, where each replica enqueues for its own core",
         )
     check_batch(self, features, weights, in_run)
     if run is not None and not in_run:

@@ -63,6 +63,15 @@ inline void NarrowTo(Half* to, int64_t dimension, const float* from, AtRandom ra
   }
 }
 
+// How far a weight is above the offset, in scales. A load divides, so that a tie stays one. An
+// update multiplies, which is faster.
+inline double Place(double above, double scale, double, ToNearest) {
+  return scale > 0 ? above / scale : 0.;
+}
+inline double Place(double above, double, double per_scale, AtRandom) {
+  return above * per_scale;
+}
+
 inline double RoundedCode(double place, int64_t, ToNearest) {
   // Sums near 1.5 * 2^52 have no fraction.
   constexpr double kNoFraction = 6755399441055744.;
@@ -103,7 +112,7 @@ inline void NarrowTo(uint8_t* to, int64_t dimension, const float* from, Rounds r
   std::memcpy(to + 4, &low, 4);
   for (int64_t k = 0; k < dimension; ++k) {
     const double x = Clamped(from[k], kMostOfCodes), offset = low;
-    const double code = RoundedCode((x - offset) * per_scale, k, rounds);
+    const double code = RoundedCode(Place(x - offset, scale, per_scale, rounds), k, rounds);
     const auto whole = static_cast<int32_t>(code);
     to[kInt8HeaderBytes + k] = static_cast<uint8_t>(whole < 255 ? whole : 255);
   }

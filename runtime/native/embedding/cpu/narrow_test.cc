@@ -133,6 +133,19 @@ TEST(Narrow, CodesAreRoundedToNearest) {
   }
 }
 
+// Weights in the middle of two codes, with a scale that has no exact reciprocal.
+TEST(Narrow, TiesOfCodesAreRoundedToEven) {
+  for (float scale = 1; scale <= 99; ++scale) {
+    std::vector<float> weights = {0, 255 * scale};
+    for (float code = 0.5f; code < 255; ++code) weights.push_back(code * scale);
+    const std::vector<float> row = Narrowed(RowDtype::kInt8, weights);
+    for (size_t k = 2; k < weights.size(); ++k) {
+      const float code = std::nearbyint(static_cast<float>(k) - 1.5f);
+      EXPECT_EQ(WeightOf(RowDtype::kInt8, row.data(), static_cast<int64_t>(k)), code * scale);
+    }
+  }
+}
+
 // Without a range, with the largest and with the smallest one.
 TEST(Narrow, CodesOfExtremeRows) {
   const std::vector<float> rows[] = {{3, 3, 3},
