@@ -80,6 +80,10 @@ REFUSED_FOR = {
             "for years, or ends",
         ),
     ),
+    "BatchToSpace": (
+        r"shape\(input\)",
+        "keeps 32 bits of the number of pixels without elements, or ends",
+    ),
     **dict.fromkeys(
         ("CropAndResize", "CropAndResizeGradBoxes", "CropAndResizeGradImage"),
         (
@@ -203,6 +207,10 @@ REFUSED_FOR = {
     "ScaleAndTranslateGrad": (
         "grads has size .* at axis 0",
         "keeps 32 bits of the number of images without elements, or counts for minutes",
+    ),
+    "RecordInput": (
+        "file_parallelism",
+        "reads nothing for a batch of no records, or waits without end",
     ),
     "SpaceToBatch": (
         r"shape\(input\)",

@@ -89,7 +89,7 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
     REQUIRES = (
         "elements(encoded_ragged_grad) < elements(row_splits)",
         "rank(dense_values_shape) == 1",
-        "elements(dense_values_shape) < 255",
+        "0 < elements(dense_values_shape) < 255",
         "memory(Tvalues, contents(dense_values_shape))",
         "holds(encoded_ragged_grad, Tvalues)",
     )
@@ -147,7 +147,8 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `elements(encoded_ragged_grad) < elements(row_splits)`,
-                `rank(dense_values_shape) == 1`, `elements(dense_values_shape) < 255`,
+                `rank(dense_values_shape) == 1`,
+                `0 < elements(dense_values_shape) < 255`,
                 `memory(Tvalues, contents(dense_values_shape))`,
                 `holds(encoded_ragged_grad, Tvalues)`.
 
@@ -212,7 +213,7 @@ def _holds(
         return (
             elements_of(encoded_ragged_grad) < elements_of(row_splits)
             and rank_of(dense_values_shape) == 1
-            and elements_of(dense_values_shape) < 255
+            and 0 < elements_of(dense_values_shape) < 255
             and has_room(dtype_name(Tvalues), contents_of(dense_values_shape))
             and are_held(dtype_name(Tvalues), encoded_ragged_grad)
         )
@@ -259,7 +260,7 @@ def ragged_tensor_to_variant_gradient(
     Raises:
         OpError: the op refuses an argument. The call needs
             `elements(encoded_ragged_grad) < elements(row_splits)`,
-            `rank(dense_values_shape) == 1`, `elements(dense_values_shape) < 255`,
+            `rank(dense_values_shape) == 1`, `0 < elements(dense_values_shape) < 255`,
             `memory(Tvalues, contents(dense_values_shape))`,
             `holds(encoded_ragged_grad, Tvalues)`.
 

@@ -72,6 +72,9 @@ def _held_in_text(handle: Any) -> tuple[str | None, tuple[int, ...] | None]:
     if ragged := {*_RAGGED.findall(text)}:
         # Variants of several dtypes have none that they could hold.
         return ", ".join(tf.as_dtype(one).name for one in sorted(ragged)), None
+    if handle.dtype == tf.variant:
+        # Of another kind, such as a list of tensors. Without elements, there is none.
+        return text if elements_of(handle) else None, None
     if ACCUMULATOR in text:
         return _held_by_accumulator(handle), None
     held = _HELD.search(text)
