@@ -50,6 +50,7 @@ from opwright.train import (
     resource_accumulator_apply_gradient,
     resource_apply_adadelta,
     resource_apply_adagrad,
+    resource_conditional_accumulator,
 )
 from opwright.variables import resource_gather
 from opwright_codegen import load, requirements
@@ -640,6 +641,16 @@ def test_refusal_of_a_long_text_is_short() -> None:
             dimension_numbers="x" * 1000,
         )
     assert len(str(caught.value)) < 500
+
+
+def test_products_leave_out_unknown_sizes() -> None:
+    assert properties.products_of([[None, 2, 3], [], [4, 0]]) == (6, 1, 0)
+
+
+def test_handle_that_is_two_accumulators_holds_no_known_dtype() -> None:
+    sums = resource_conditional_accumulator(tf.float32, [2])
+    assert resources.held_by(sums) == "float32"
+    assert resources.held_by(tf.stack([sums, sums])) is None
 
 
 def test_are_distinct_counts_rows_that_differ() -> None:
