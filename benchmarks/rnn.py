@@ -1,12 +1,12 @@
 """CudnnRNN on the CPU against torch, Keras and onnxruntime, in one interleaved run.
 
-Each contender is a process of its own, so that the threads of one do not wait for work
-on the cores of another. Every round times each contender once on the same shape, so
-that a slow spell of the machine hits all of them; what is printed is medians over the
-rounds, and the spread from the first to the third quartile. A training step is a
-forward and a backward pass for all gradients: opwright's two ops, one after the other;
-torch's module and its autograd; Keras's layers and `tf.GradientTape` in a
-`tf.function`. onnxruntime has inference only.
+Each contender is a process of its own, which is stopped while the others are timed, so
+that its threads do not wait for work on their cores. Every round times each contender
+once on the same shape, so that a slow spell of the machine hits all of them; what is
+printed is medians over the rounds, and the spread from the first to the third quartile.
+A training step is a forward and a backward pass for all gradients: opwright's two ops,
+one after the other; torch's module and its autograd; Keras's layers and
+`tf.GradientTape` in a `tf.function`. onnxruntime has inference only.
 
 A step of one sequence is compared with the bare dispatch of an op that does almost no
 work. The memory that a forward pass keeps for the backward pass is compared with that
@@ -19,6 +19,7 @@ import argparse
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -306,17 +307,28 @@ def timer(call: Call) -> Timer:
 
 
 class Contender:
-    """The process that makes the calls of a contender."""
+    """The process that makes the calls of a contender.
+
+    It is stopped while the others are timed: threads of onnxruntime spin on a core for
+    some time after a call.
+    """
 
     def __init__(self, name: str) -> None:
-        self.process = TimedProcess(name, [__file__, "--answer", name])
+        self.timed = TimedProcess(name, [__file__, "--answer", name])
 
     def timer(self, shape: Shape, mode: str, what: str) -> Timer:
         def timed(calls: int) -> float:
+            self.timed.process.send_signal(signal.SIGCONT)
             asked = json.dumps([shape.name, mode, what, calls])
-            return float(self.process.ask(asked))
+            seconds = float(self.timed.ask(asked))
+            self.timed.process.send_signal(signal.SIGSTOP)
+            return seconds
 
         return timed
+
+    def end(self) -> None:
+        self.timed.process.send_signal(signal.SIGCONT)
+        self.timed.end()
 
 
 def answer(name: str) -> None:
@@ -497,7 +509,7 @@ def speed(
                         row += [spread(times[peer], 1e-3), f"{ratio:.2f} x"]
                     tables[what].add_row(*row)
     for one in contenders.values():
-        one.process.end()
+        one.end()
     for table in tables.values():
         console.print(table)
     return ratios
