@@ -19,7 +19,6 @@ import argparse
 import importlib.util
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -306,29 +305,17 @@ def timer(call: Call) -> Timer:
     return timed
 
 
-class Contender:
-    """The process that makes the calls of a contender.
-
-    It is stopped while the others are timed: threads of onnxruntime spin on a core for
-    some time after a call.
-    """
+class Contender(TimedProcess):
+    """The process that makes the calls of a contender."""
 
     def __init__(self, name: str) -> None:
-        self.timed = TimedProcess(name, [__file__, "--answer", name])
+        super().__init__(name, [__file__, "--answer", name])
 
     def timer(self, shape: Shape, mode: str, what: str) -> Timer:
         def timed(calls: int) -> float:
-            self.timed.process.send_signal(signal.SIGCONT)
-            asked = json.dumps([shape.name, mode, what, calls])
-            seconds = float(self.timed.ask(asked))
-            self.timed.process.send_signal(signal.SIGSTOP)
-            return seconds
+            return float(self.ask(json.dumps([shape.name, mode, what, calls])))
 
         return timed
-
-    def end(self) -> None:
-        self.timed.process.send_signal(signal.SIGCONT)
-        self.timed.end()
 
 
 def answer(name: str) -> None:

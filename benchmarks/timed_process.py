@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import select
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -14,6 +16,9 @@ TIMEOUT = 600.0
 
 class TimedProcess:
     """A script that answers each line of its input with one line, in order.
+
+    After an answer it is stopped until the next line, because threads may spin on a
+    core for some time after their work, and others are timed then.
 
     Args:
         name: what errors call it.
@@ -39,12 +44,17 @@ class TimedProcess:
             env={**os.environ, **(environment or {})},
             text=True,
         )
+        # An error in this process may leave that one stopped.
+        atexit.register(self.process.kill)
 
     def ask(self, line: str) -> str:
         """Sends a line, and waits for the answer."""
         assert self.process.stdin is not None
+        self.process.send_signal(signal.SIGCONT)
         print(line, file=self.process.stdin, flush=True)
-        return self.answer()
+        answered = self.answer()
+        self.process.send_signal(signal.SIGSTOP)
+        return answered
 
     def answer(self) -> str:
         """Waits for a line.
@@ -64,6 +74,7 @@ class TimedProcess:
     def end(self) -> None:
         """Closes its input, at whose end it ends, and waits for that."""
         assert self.process.stdin is not None
+        self.process.send_signal(signal.SIGCONT)
         self.process.stdin.close()
         try:
             self.process.wait(TIMEOUT)

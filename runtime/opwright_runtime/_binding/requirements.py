@@ -42,8 +42,8 @@ from opwright_runtime._binding.narrowing import EagerTensor
 from opwright_runtime._binding.op_info import OpInfo, refused_attr
 from opwright_runtime._internals import context, handle_data
 
-#: The most axes of an array that each version of NumPy has.
-_MOST_AXES = 32
+#: The axes that an array of NumPy has at most, in any version.
+_NUMPY_AXES = 32
 _FUNCTIONS: dict[str, Callable[..., object]] = {
     "rank": properties.rank_of,
     "elements": properties.elements_of,
@@ -238,7 +238,7 @@ def _property(name: str, tensor: Any, more: tuple[object, ...]) -> object:
     if type(tensor) is not EagerTensor:
         return static(name, tensor, more)
     known = PROPERTIES.get(name)
-    if known is not None and known.of_values and tensor.ndim > _MOST_AXES:
+    if known is not None and known.of_values and tensor.ndim > _NUMPY_AXES:
         tensor = tf.reshape(tensor, [-1])
     try:
         return _FUNCTIONS[name](tensor, *more)

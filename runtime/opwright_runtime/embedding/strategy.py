@@ -277,7 +277,7 @@ def software_strategy(
             `sparse_cores_per_chip` is none of the values above, or there are
             SparseCores and a cluster or a GPU; `row_dtypes` has another dtype, or
             comes with SparseCores or a GPU. A `TPUEmbedding` raises it when it is
-            built, if it has no table of a name in `row_dtypes`.
+            built, for a name in `row_dtypes` that none of its tables has.
         RuntimeError: a strategy for a cluster comes after the program's first op;
             TensorFlow runs with fewer logical CPU devices than `cores`; soft device
             placement is off; a graph is being built; the device is the CPU, and a GPU
