@@ -81,8 +81,12 @@ class Recorder:
         if self.folder is None or not self.rows:
             return None
         machine, commit = machine_facts(), commit_name()
-        date = datetime.date.today().isoformat()
-        path = self.folder / f"{date}-{machine['name']}-{commit}.json"
+        # All benchmarks of a commit are in one file, also if they run past midnight.
+        of_commit = f"{machine['name']}-{commit}.json"
+        today = datetime.date.today().isoformat()
+        path = self.folder / f"{today}-{of_commit}"
+        path = max(self.folder.glob(f"????-??-??-{of_commit}"), default=path)
+        date = path.name[: len(today)]
         record = json.loads(path.read_text("utf-8")) if path.exists() else {}
         record |= {"date": date, "commit": commit, "machine": machine}
         record["versions"] = versions()

@@ -32,6 +32,7 @@ def _module(name: str) -> ModuleType:
 
 
 report = _module("report")
+results = _module("results")
 
 
 def _row(case: str, what: str, seconds: Mapping[str, float]) -> dict[str, Any]:
@@ -232,3 +233,18 @@ def test_commands_of_results_are_those_of_the_makefile() -> None:
         assert {one["command"] for one in recorded} <= set(listed)
     scripts = {command.split()[1] for command in listed}
     assert {f"benchmarks/{a.benchmark}.py" for a in report.AREAS.values()} <= scripts
+
+
+def test_results_of_a_commit_are_in_one_file_past_midnight(tmp_path: Path) -> None:
+    def recorded(benchmark: str, case: str) -> Path:
+        recorder = results.Recorder(benchmark, tmp_path)
+        recorder.add(case, "forward", {"opwright": [1e-3]})
+        return recorder.save()  # type: ignore[no-any-return]
+
+    today = recorded("first", "A")
+    yesterday = today.rename(today.with_name("2020-01-01" + today.name[10:]))
+    assert recorded("second", "B") == yesterday
+    record = json.loads(yesterday.read_text("utf-8"))
+    assert list(record["benchmarks"]) == ["first", "second"]
+    assert record["date"] == "2020-01-01"
+    assert list(tmp_path.iterdir()) == [yesterday]
