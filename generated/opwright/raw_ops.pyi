@@ -35839,7 +35839,8 @@ def RaggedTensorToVariantGradient(
     Only packing with `batched_input` has this gradient.
 
     The variants do not say how many values they have: more values than
-    `dense_values_shape` allows can end the process.
+    `dense_values_shape` allows can end the process. So can values of another dtype than
+    `Tvalues`, where the variants are an input of a graph.
 
     Gradient: none registered.
 
@@ -49004,6 +49005,8 @@ def SplitV(
     after those of the parts before. The sizes have to add up to the size of the axis;
     one of them may be -1, for what the others leave. Anything else is refused. Parts
     may be empty. Split cuts equal parts, and ConcatV2 puts the parts together again.
+
+    Sizes of int8 that are a constant of a graph end the process.
 
     Gradient: registered.
 

@@ -84,6 +84,10 @@ REFUSED_FOR = {
         r"shape\(input\)",
         "keeps 32 bits of the number of pixels without elements, or ends",
     ),
+    "Bitcast": (
+        "has .* dimensions",
+        "takes 254 axes for a dtype of the same size, and ends for a smaller one",
+    ),
     **dict.fromkeys(
         ("CropAndResize", "CropAndResizeGradBoxes", "CropAndResizeGradImage"),
         (
@@ -131,9 +135,16 @@ REFUSED_FOR = {
         r"positives\(unigrams\)|distortion is|unigrams contains",
         "draws from weights below 0 or beyond a float, or never ends",
     ),
-    "FusedPadConv2D": (
-        r"strides\[[12]\] \+",
-        "keeps 32 bits of a stride and a size, or ends",
+    **dict.fromkeys(
+        ("FusedPadConv2D", "FusedResizeAndPadConv2D"),
+        (r"strides\[[12]\] \+", "keeps 32 bits of a stride and a size, or ends"),
+    ),
+    **dict.fromkeys(
+        ("Conv2D", "Conv2DBackpropInput", "Conv3D", "Conv3DBackpropInputV2"),
+        (
+            r"most\(strides\) \* ",
+            "reads pixels beyond an image that is smaller than a stride, or ends",
+        ),
     ),
     "InitializeTableFromTextFileV2": (
         "(key|value)_index is",
@@ -172,6 +183,10 @@ REFUSED_FOR = {
         "_keys.* has .* elements",
         "leaves out a key without a default, or reads a text that is not there",
     ),
+    "ParseSingleSequenceExample": (
+        "feature_list_dense_types has .* elements?; it must have",
+        "leaves out shapes or keys, and never ends in a graph",
+    ),
     "QuantizedInstanceNorm": (
         "x has size .* at axis 2",
         "keeps 32 bits of the size of an image without elements, or ends",
@@ -191,9 +206,9 @@ REFUSED_FOR = {
     **dict.fromkeys(
         ("ResourceGather", "ResourceGatherNd"),
         (
-            r"resource holds|held\(resource\)",
+            r"resource holds|held\(resource\)|at most 0 \(rank\(indices\)\)",
             "gives an empty tensor of another dtype, or for other rows, where there "
-            "are no indices, or ends",
+            "are no indices, or numbers that it never wrote, or ends",
         ),
     ),
     **dict.fromkeys(

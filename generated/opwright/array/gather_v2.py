@@ -104,6 +104,7 @@ class GatherV2(TensorOp[Tparams]):
         "batch_dims == 0 or -rank(indices) <= batch_dims <= rank(indices)",
         'Taxis == "int32" or value(axis) > -2**63',
         "elements(params) * elements(indices) < 2**24 or memory(Tparams, shape(indices)[batch_dims:], remove(shape(params), contents(axis)))",
+        "rank(params) + len(shape(indices)[batch_dims:]) <= 255",
     )
     SHAPES = {
         "params": "where((*p,), p[:len(idx[:batch_dims])] == idx[:batch_dims])",
@@ -198,7 +199,8 @@ class GatherV2(TensorOp[Tparams]):
                 -rank(indices) <= batch_dims <= rank(indices)`,
                 `Taxis == "int32" or value(axis) > -2**63`, `elements(params) *
                 elements(indices) < 2**24 or memory(Tparams,
-                shape(indices)[batch_dims:], remove(shape(params), contents(axis)))`.
+                shape(indices)[batch_dims:], remove(shape(params), contents(axis)))`,
+                `rank(params) + len(shape(indices)[batch_dims:]) <= 255`.
 
         Example:
             >>> table = np.array([[0.0, 0.1], [1.0, 1.1], [2.0, 2.1]])
@@ -258,6 +260,9 @@ def _holds(params: object, indices: object, axis: object, batch_dims: int) -> bo
                     removed(sizes_of(params), contents_of(axis)),
                 )
             )
+            and rank_of(params)
+            + len((_sizes_of_indices := sizes_of(indices))[batch_dims:])
+            <= 255
         )
     except Exception:
         return False
@@ -317,7 +322,8 @@ def gather_v2(
             -rank(indices) <= batch_dims <= rank(indices)`,
             `Taxis == "int32" or value(axis) > -2**63`, `elements(params) *
             elements(indices) < 2**24 or memory(Tparams, shape(indices)[batch_dims:],
-            remove(shape(params), contents(axis)))`.
+            remove(shape(params), contents(axis)))`,
+            `rank(params) + len(shape(indices)[batch_dims:]) <= 255`.
 
     Example:
         >>> table = np.array([[0.0, 0.1], [1.0, 1.1], [2.0, 2.1]])

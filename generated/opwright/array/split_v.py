@@ -62,6 +62,8 @@ class SplitV(Op, Generic[T]):
     one of them may be -1, for what the others leave. Anything else is refused. Parts
     may be empty. Split cuts equal parts, and ConcatV2 puts the parts together again.
 
+    Sizes of int8 that are a constant of a graph end the process.
+
     Gradient: registered.
 
     `Tlen`: int8, int32 or int64.
@@ -112,6 +114,8 @@ class SplitV(Op, Generic[T]):
         axis; one of them may be -1, for what the others leave. Anything else is
         refused. Parts may be empty. Split cuts equal parts, and ConcatV2 puts the parts
         together again.
+
+        Sizes of int8 that are a constant of a graph end the process.
 
         Gradient: registered.
 
@@ -208,6 +212,8 @@ def split_v(
     after those of the parts before. The sizes have to add up to the size of the axis;
     one of them may be -1, for what the others leave. Anything else is refused. Parts
     may be empty. Split cuts equal parts, and ConcatV2 puts the parts together again.
+
+    Sizes of int8 that are a constant of a graph end the process.
 
     Gradient: registered.
 

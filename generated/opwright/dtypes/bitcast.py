@@ -15,9 +15,12 @@ from opwright_runtime.gencode import (
     as_dtype,
     context,
     describe_missing_args,
+    dtype_name,
+    dtype_of,
     execute,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -75,6 +78,7 @@ class Bitcast(TensorOp[Type]):
     PYTHON_NAMES = {
         "type": "type_",
     }
+    REQUIRES = ("T == type or rank(input) < 254",)
     SHAPES = {
         "input": "(*x,)",
         "output": "either((*x,), (*x, _parts), (*x[:-1],))",
@@ -124,7 +128,8 @@ class Bitcast(TensorOp[Type]):
             output: `type`, `*x | *x _parts | *x[:-1]`. The same bytes.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `T == type or rank(input) < 254`.
 
         Example:
             >>> bits = bitcast([1.0, -2.0], tf.int32)
@@ -138,7 +143,7 @@ class Bitcast(TensorOp[Type]):
         op: Bitcast[Uype] = new(Bitcast)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(input, type_):
                 op.output = execute(
                     context[CURRENT],
                     "Bitcast",
@@ -151,6 +156,14 @@ class Bitcast(TensorOp[Type]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input,), {"type": type_}, fast_path_error)
+
+
+def _holds(input: object, type_: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return dtype_of(input) == dtype_name(type_) or rank_of(input) < 254
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -190,7 +203,8 @@ def bitcast(
         output: `type`, `*x | *x _parts | *x[:-1]`. The same bytes.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `T == type or rank(input) < 254`.
 
     Example:
         >>> bits = bitcast([1.0, -2.0], tf.int32)
@@ -204,7 +218,7 @@ def bitcast(
     fast_path_error = None
     _result: Output[Uype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(input, type_):
             _result = execute(
                 context[CURRENT],
                 "Bitcast",

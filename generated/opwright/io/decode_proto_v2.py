@@ -22,6 +22,7 @@ from opwright_runtime.gencode import (
     execute,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import NamedTuple, Never
 
@@ -93,6 +94,7 @@ class DecodeProtoV2(Op):
     """
 
     OP_NAME = "DecodeProtoV2"
+    REQUIRES = ("rank(bytes) < 254",)
     SHAPES = {
         "bytes": "(*x,)",
         "sizes": "(*x, len(output_types))",
@@ -201,7 +203,7 @@ class DecodeProtoV2(Op):
                 values that it has in all messages.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(bytes) < 254`.
 
         Example:
             >>> packed = tf.train.Int64List(value=[7, 9]).SerializeToString()
@@ -216,7 +218,7 @@ class DecodeProtoV2(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(bytes):
                 op.sizes, op.values = execute(
                     context[CURRENT],
                     "DecodeProtoV2",
@@ -255,6 +257,14 @@ class DecodeProtoV2(Op):
 
 DEFAULTS = DecodeProtoV2.Options()
 MERGE = DecodeProtoV2.Options.merge
+
+
+def _holds(bytes: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(bytes) < 254
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -308,7 +318,7 @@ def decode_proto_v2(
             that it has in all messages.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(bytes) < 254`.
 
     Example:
         >>> packed = tf.train.Int64List(value=[7, 9]).SerializeToString()
@@ -322,7 +332,7 @@ def decode_proto_v2(
     fast_path_error = None
     _result: DecodeProtoV2Outputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(bytes):
             _result = DecodeProtoV2Outputs._make(
                 execute(
                     context[CURRENT],

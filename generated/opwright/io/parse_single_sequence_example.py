@@ -138,7 +138,7 @@ class ParseSingleSequenceExample(Op):
     OP_NAME = "ParseSingleSequenceExample"
     REQUIRES = (
         "len(context_sparse_keys) + len(context_dense_defaults) + len(feature_list_sparse_keys) + len(feature_list_dense_types) == 0 or elements(debug_name) == 1",
-        "len(feature_list_dense_types) <= len(feature_list_dense_shapes)",
+        "len(feature_list_dense_types) == len(feature_list_dense_shapes)",
         "most(ranks(feature_list_dense_shapes)) < 254",
     )
     SHAPES = {
@@ -344,7 +344,7 @@ class ParseSingleSequenceExample(Op):
             OpError: the op refuses an argument. The call needs
                 `len(context_sparse_keys) + len(context_dense_defaults) +
                 len(feature_list_sparse_keys) + len(feature_list_dense_types) == 0 or
-                elements(debug_name) == 1`, `len(feature_list_dense_types) <=
+                elements(debug_name) == 1`, `len(feature_list_dense_types) ==
                 len(feature_list_dense_shapes)`,
                 `most(ranks(feature_list_dense_shapes)) < 254`.
 
@@ -456,7 +456,7 @@ def _holds(
                 == 0
                 or elements_of(debug_name) == 1
             )
-            and len(feature_list_dense_types) <= len(feature_list_dense_shapes)
+            and len(feature_list_dense_types) == len(feature_list_dense_shapes)
             and most_of(ranks_of(shapes_of(feature_list_dense_shapes))) < 254
         )
     except Exception:
@@ -552,7 +552,7 @@ def parse_single_sequence_example(
         OpError: the op refuses an argument. The call needs `len(context_sparse_keys) +
             len(context_dense_defaults) + len(feature_list_sparse_keys) +
             len(feature_list_dense_types) == 0 or elements(debug_name) == 1`,
-            `len(feature_list_dense_types) <= len(feature_list_dense_shapes)`,
+            `len(feature_list_dense_types) == len(feature_list_dense_shapes)`,
             `most(ranks(feature_list_dense_shapes)) < 254`.
 
     Example:

@@ -18,6 +18,7 @@ from opwright_runtime.gencode import (
     graphs,
     new,
     product_of,
+    rank_of,
     sizes_of,
 )
 from typing_extensions import Never, TypeVar
@@ -63,7 +64,10 @@ class MatrixDiag(TensorOp[T]):
     """
 
     OP_NAME = "MatrixDiag"
-    REQUIRES = ("elements(diagonal) > 0 or prod(shape(diagonal)[:-1]) <= 2**33",)
+    REQUIRES = (
+        "elements(diagonal) > 0 or prod(shape(diagonal)[:-1]) <= 2**33",
+        "rank(diagonal) < 254",
+    )
     SHAPES = {
         "diagonal": "(*batch, n)",
         "output": "(*batch, n, n)",
@@ -106,7 +110,7 @@ class MatrixDiag(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `elements(diagonal) > 0
-                or prod(shape(diagonal)[:-1]) <= 2**33`.
+                or prod(shape(diagonal)[:-1]) <= 2**33`, `rank(diagonal) < 254`.
 
         Example:
             >>> matrix_diag([[1, 2], [3, 4]]).numpy().tolist()
@@ -131,7 +135,7 @@ def _holds(diagonal: object) -> bool:
         return (
             elements_of(diagonal) > 0
             or product_of(sizes_of(diagonal)[:-1]) <= 8589934592
-        )
+        ) and rank_of(diagonal) < 254
     except Exception:
         return False
 
@@ -169,7 +173,7 @@ def matrix_diag(
 
     Raises:
         OpError: the op refuses an argument. The call needs `elements(diagonal) > 0 or
-            prod(shape(diagonal)[:-1]) <= 2**33`.
+            prod(shape(diagonal)[:-1]) <= 2**33`, `rank(diagonal) < 254`.
 
     Example:
         >>> matrix_diag([[1, 2], [3, 4]]).numpy().tolist()

@@ -22,6 +22,7 @@ from opwright_runtime.gencode import (
     graphs,
     new,
     rank_of,
+    sizes_of,
     text_of,
 )
 from typing_extensions import Never, TypeVar
@@ -102,6 +103,7 @@ class Conv2D(TensorOp[T]):
         "rank(input, filter) == 4",
         'len(explicit_paddings) == (8 if padding == "EXPLICIT" else 0)',
         "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+        "most(strides) * shape(filter)[2] < 2**29",
     )
     SHAPES = {
         "input": "(n, h, w, c) if data_format == 'NHWC' else (n, c, h, w)",
@@ -246,7 +248,8 @@ class Conv2D(TensorOp[T]):
             OpError: the op refuses an argument. The call needs
                 `rank(input, filter) == 4`, `len(explicit_paddings) == (8 if padding ==
                 "EXPLICIT" else 0)`, `least(strides, dilations) >= -2**31 and
-                most(strides, dilations) < 2**31`.
+                most(strides, dilations) < 2**31`,
+                `most(strides) * shape(filter)[2] < 2**29`.
 
         Example:
             >>> row = np.float32([1, 2, 4, 8]).reshape(1, 1, 4, 1)
@@ -337,6 +340,7 @@ def _holds(
             and min(dilations) >= -2147483648
             and max(strides) < 2147483648
             and max(dilations) < 2147483648
+            and max(strides) * sizes_of(filter)[2] < 536870912
         )
     except Exception:
         return False
@@ -412,7 +416,8 @@ def conv2d(
     Raises:
         OpError: the op refuses an argument. The call needs `rank(input, filter) == 4`,
             `len(explicit_paddings) == (8 if padding == "EXPLICIT" else 0)`,
-            `least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31`.
+            `least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31`,
+            `most(strides) * shape(filter)[2] < 2**29`.
 
     Example:
         >>> row = np.float32([1, 2, 4, 8]).reshape(1, 1, 4, 1)

@@ -29,6 +29,7 @@ from opwright_runtime.gencode import (
     has_room,
     have_ranks,
     new,
+    sizes_of,
     some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
@@ -111,6 +112,7 @@ class Conv2DBackpropInput(TensorOp[T]):
         "memory(T, contents(input_sizes))",
         "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
         "least(strides) >= 1",
+        "most(strides) * shape(filter)[2] < 2**14 or elements(input_sizes) == 4 and strides[1] <= contents(input_sizes)[1] and strides[2] <= contents(input_sizes)[2] and strides[3] <= contents(input_sizes)[3]",
     )
     SHAPES = {
         "input_sizes": "(4,)",
@@ -259,7 +261,10 @@ class Conv2DBackpropInput(TensorOp[T]):
                 `least(input_sizes) >= 0`, `rank(filter, out_backprop) == 4`,
                 `len(strides) == 4`, `len(dilations) == 4`,
                 `memory(T, contents(input_sizes))`, `least(strides, dilations) >= -2**31
-                and most(strides, dilations) < 2**31`, `least(strides) >= 1`.
+                and most(strides, dilations) < 2**31`, `least(strides) >= 1`,
+                `most(strides) * shape(filter)[2] < 2**14 or elements(input_sizes) == 4
+                and strides[1] <= contents(input_sizes)[1] and strides[2] <=
+                contents(input_sizes)[2] and strides[3] <= contents(input_sizes)[3]`.
 
         Example:
             >>> small = np.float32([1, 10]).reshape(1, 1, 2, 1)
@@ -344,7 +349,7 @@ def _holds(
     try:
         return (
             have_ranks((1, 4, 4), input_sizes, filter, out_backprop)
-            and elements_of(input_sizes) in (2, 4)
+            and (_elements_of_input_sizes := elements_of(input_sizes)) in (2, 4)
             and min((_contents_of_input_sizes := contents_of(input_sizes))) >= 0
             and len(strides) == 4
             and len(dilations) == 4
@@ -354,6 +359,15 @@ def _holds(
             and max(strides) < 2147483648
             and max(dilations) < 2147483648
             and min(strides) >= 1
+            and (
+                max(strides) * sizes_of(filter)[2] < 16384
+                or (
+                    _elements_of_input_sizes == 4
+                    and strides[1] <= _contents_of_input_sizes[1]
+                    and (strides[2] <= _contents_of_input_sizes[2])
+                    and (strides[3] <= _contents_of_input_sizes[3])
+                )
+            )
         )
     except Exception:
         return False
@@ -435,7 +449,10 @@ def conv2d_backprop_input(
             `rank(filter, out_backprop) == 4`, `len(strides) == 4`,
             `len(dilations) == 4`, `memory(T, contents(input_sizes))`, `least(strides,
             dilations) >= -2**31 and most(strides, dilations) < 2**31`,
-            `least(strides) >= 1`.
+            `least(strides) >= 1`, `most(strides) * shape(filter)[2] < 2**14 or
+            elements(input_sizes) == 4 and strides[1] <= contents(input_sizes)[1] and
+            strides[2] <= contents(input_sizes)[2] and strides[3] <=
+            contents(input_sizes)[3]`.
 
     Example:
         >>> small = np.float32([1, 10]).reshape(1, 1, 2, 1)

@@ -19,6 +19,7 @@ from opwright_runtime.gencode import (
     graphs,
     new,
     rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -90,6 +91,7 @@ class Conv3D(TensorOp[T]):
     REQUIRES = (
         "rank(input, filter) == 5",
         "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+        "most(strides) * shape(filter)[3] < 2**29",
     )
     SHAPES = {
         "input": "(n, d, h, w, c) if data_format == 'NDHWC' else (n, c, d, h, w)",
@@ -197,7 +199,8 @@ class Conv3D(TensorOp[T]):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `rank(input, filter) == 5`, `least(strides, dilations) >= -2**31 and
-                most(strides, dilations) < 2**31`.
+                most(strides, dilations) < 2**31`,
+                `most(strides) * shape(filter)[3] < 2**29`.
 
         Example:
             >>> volume = np.float32([1, 2, 4, 8]).reshape(1, 4, 1, 1, 1)
@@ -263,6 +266,7 @@ def _holds(
             and min(dilations) >= -2147483648
             and max(strides) < 2147483648
             and max(dilations) < 2147483648
+            and max(strides) * sizes_of(filter)[3] < 536870912
         )
     except Exception:
         return False
@@ -328,7 +332,8 @@ def conv3d(
 
     Raises:
         OpError: the op refuses an argument. The call needs `rank(input, filter) == 5`,
-            `least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31`.
+            `least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31`,
+            `most(strides) * shape(filter)[3] < 2**29`.
 
     Example:
         >>> volume = np.float32([1, 2, 4, 8]).reshape(1, 4, 1, 1, 1)

@@ -106,7 +106,10 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
     """
 
     OP_NAME = "CTCBeamSearchDecoder"
-    REQUIRES = ("top_paths <= beam_width",)
+    REQUIRES = (
+        "top_paths <= beam_width",
+        "top_paths < 2**20",
+    )
     SHAPES = {
         "inputs": "(time, batch, classes)",
         "sequence_length": "(batch,)",
@@ -212,7 +215,7 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `top_paths <= beam_width`.
+                `top_paths <= beam_width`, `top_paths < 2**20`.
 
         Example:
             >>> frames = np.log(np.float32([[[0.4, 0.0001, 0.6]], [[0.4, 0.0001, 0.6]]]))
@@ -279,7 +282,7 @@ MERGE = CTCBeamSearchDecoder.Options.merge
 def _holds(beam_width: int, top_paths: int) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return top_paths <= beam_width
+        return top_paths <= beam_width and top_paths < 1048576
     except Exception:
         return False
 
@@ -338,7 +341,8 @@ def ctc_beam_search_decoder(
             probability.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `top_paths <= beam_width`.
+        OpError: the op refuses an argument. The call needs `top_paths <= beam_width`,
+            `top_paths < 2**20`.
 
     Example:
         >>> frames = np.log(np.float32([[[0.4, 0.0001, 0.6]], [[0.4, 0.0001, 0.6]]]))

@@ -20,6 +20,8 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    least_of,
+    most_of,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -119,6 +121,10 @@ class QuantizedConv2DAndRelu(Op, Generic[OutType]):
     """
 
     OP_NAME = "QuantizedConv2DAndRelu"
+    REQUIRES = (
+        "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+        "len(padding_list) == 0 or least(padding_list) >= -2**31 and most(padding_list) < 2**31",
+    )
     SHAPES = {
         "input": "(n, h, w, c)",
         "filter": "(fh, fw, c, k)",
@@ -279,7 +285,10 @@ class QuantizedConv2DAndRelu(Op, Generic[OutType]):
                 stands for.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `least(strides,
+                dilations) >= -2**31 and most(strides, dilations) < 2**31`,
+                `len(padding_list) == 0 or least(padding_list) >= -2**31 and
+                most(padding_list) < 2**31`.
 
         Example:
             >>> with tf.Graph().as_default():
@@ -296,7 +305,11 @@ class QuantizedConv2DAndRelu(Op, Generic[OutType]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(strides, opts.dilations, opts.padding_list)
+            ):
                 op.output, op.min_output, op.max_output = execute(
                     context[CURRENT],
                     "QuantizedConv2DAndRelu",
@@ -337,6 +350,28 @@ class QuantizedConv2DAndRelu(Op, Generic[OutType]):
 
 DEFAULTS = QuantizedConv2DAndRelu.Options()
 MERGE = QuantizedConv2DAndRelu.Options.merge
+
+
+def _holds(
+    strides: Sequence[int], dilations: Sequence[int], padding_list: Sequence[int]
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            min(strides) >= -2147483648
+            and min(dilations) >= -2147483648
+            and max(strides) < 2147483648
+            and max(dilations) < 2147483648
+            and (
+                len(padding_list) == 0
+                or (
+                    least_of(padding_list) >= -2147483648
+                    and most_of(padding_list) < 2147483648
+                )
+            )
+        )
+    except Exception:
+        return False
 
 
 @overload
@@ -451,7 +486,9 @@ def quantized_conv2d_and_relu(
             stands for.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `least(strides, dilations)
+            >= -2**31 and most(strides, dilations) < 2**31`, `len(padding_list) == 0 or
+            least(padding_list) >= -2**31 and most(padding_list) < 2**31`.
 
     Example:
         >>> with tf.Graph().as_default():
@@ -467,7 +504,11 @@ def quantized_conv2d_and_relu(
     fast_path_error = None
     _result: QuantizedConv2DAndReluOutputs[UOutType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(strides, dilations, padding_list)
+        ):
             _result = QuantizedConv2DAndReluOutputs._make(
                 execute(
                     context[CURRENT],

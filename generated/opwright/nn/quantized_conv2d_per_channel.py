@@ -121,6 +121,9 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
     """
 
     OP_NAME = "QuantizedConv2DPerChannel"
+    REQUIRES = (
+        "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+    )
     SHAPES = {
         "input": "(n, h, w, c)",
         "filter": "(fh, fw, c, k)",
@@ -271,7 +274,8 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
                 stands for.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `least(strides,
+                dilations) >= -2**31 and most(strides, dilations) < 2**31`.
 
         Example:
             >>> with tf.Graph().as_default():
@@ -288,7 +292,7 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(strides, opts.dilations):
                 op.output, op.min_output, op.max_output = execute(
                     context[CURRENT],
                     "QuantizedConv2DPerChannel",
@@ -326,6 +330,19 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
 
 DEFAULTS = QuantizedConv2DPerChannel.Options()
 MERGE = QuantizedConv2DPerChannel.Options.merge
+
+
+def _holds(strides: Sequence[int], dilations: Sequence[int]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            min(strides) >= -2147483648
+            and min(dilations) >= -2147483648
+            and max(strides) < 2147483648
+            and max(dilations) < 2147483648
+        )
+    except Exception:
+        return False
 
 
 @overload
@@ -435,7 +452,8 @@ def quantized_conv2d_per_channel(
             for.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `least(strides, dilations)
+            >= -2**31 and most(strides, dilations) < 2**31`.
 
     Example:
         >>> with tf.Graph().as_default():
@@ -451,7 +469,7 @@ def quantized_conv2d_per_channel(
     fast_path_error = None
     _result: QuantizedConv2DPerChannelOutputs[UOutType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(strides, dilations):
             _result = QuantizedConv2DPerChannelOutputs._make(
                 execute(
                     context[CURRENT],

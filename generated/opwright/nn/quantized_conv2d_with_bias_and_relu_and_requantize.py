@@ -22,6 +22,8 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     graphs,
+    least_of,
+    most_of,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -132,6 +134,10 @@ class QuantizedConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType]):
     """
 
     OP_NAME = "QuantizedConv2DWithBiasAndReluAndRequantize"
+    REQUIRES = (
+        "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+        "len(padding_list) == 0 or least(padding_list) >= -2**31 and most(padding_list) < 2**31",
+    )
     SHAPES = {
         "input": "(n, h, w, c)",
         "filter": "(fh, fw, c, k)",
@@ -313,7 +319,10 @@ class QuantizedConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType]):
                 `output` stands for.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `least(strides,
+                dilations) >= -2**31 and most(strides, dilations) < 2**31`,
+                `len(padding_list) == 0 or least(padding_list) >= -2**31 and
+                most(padding_list) < 2**31`.
 
         Example:
             >>> with tf.Graph().as_default():
@@ -334,7 +343,11 @@ class QuantizedConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(strides, opts.dilations, opts.padding_list)
+            ):
                 op.output, op.min_output, op.max_output = execute(
                     context[CURRENT],
                     "QuantizedConv2DWithBiasAndReluAndRequantize",
@@ -388,6 +401,28 @@ class QuantizedConv2DWithBiasAndReluAndRequantize(Op, Generic[OutType]):
 
 DEFAULTS = QuantizedConv2DWithBiasAndReluAndRequantize.Options()
 MERGE = QuantizedConv2DWithBiasAndReluAndRequantize.Options.merge
+
+
+def _holds(
+    strides: Sequence[int], dilations: Sequence[int], padding_list: Sequence[int]
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            min(strides) >= -2147483648
+            and min(dilations) >= -2147483648
+            and max(strides) < 2147483648
+            and max(dilations) < 2147483648
+            and (
+                len(padding_list) == 0
+                or (
+                    least_of(padding_list) >= -2147483648
+                    and most_of(padding_list) < 2147483648
+                )
+            )
+        )
+    except Exception:
+        return False
 
 
 @overload
@@ -520,7 +555,9 @@ def quantized_conv2d_with_bias_and_relu_and_requantize(
             stands for.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `least(strides, dilations)
+            >= -2**31 and most(strides, dilations) < 2**31`, `len(padding_list) == 0 or
+            least(padding_list) >= -2**31 and most(padding_list) < 2**31`.
 
     Example:
         >>> with tf.Graph().as_default():
@@ -536,7 +573,11 @@ def quantized_conv2d_with_bias_and_relu_and_requantize(
     fast_path_error = None
     _result: QuantizedConv2DWithBiasAndReluAndRequantizeOutputs[UOutType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if (
+            context[EAGER]
+            and not graphs.stack
+            and _holds(strides, dilations, padding_list)
+        ):
             _result = QuantizedConv2DWithBiasAndReluAndRequantizeOutputs._make(
                 execute(
                     context[CURRENT],

@@ -121,6 +121,9 @@ class QuantizedDepthwiseConv2DWithBias(Op, Generic[OutType]):
     """
 
     OP_NAME = "QuantizedDepthwiseConv2DWithBias"
+    REQUIRES = (
+        "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+    )
     SHAPES = {
         "input": "(n, h, w, c)",
         "filter": "(fh, fw, c, m)",
@@ -276,7 +279,8 @@ class QuantizedDepthwiseConv2DWithBias(Op, Generic[OutType]):
                 stands for.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `least(strides,
+                dilations) >= -2**31 and most(strides, dilations) < 2**31`.
 
         Example:
             >>> with tf.Graph().as_default():
@@ -295,7 +299,7 @@ class QuantizedDepthwiseConv2DWithBias(Op, Generic[OutType]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(strides, opts.dilations):
                 op.output, op.min_output, op.max_output = execute(
                     context[CURRENT],
                     "QuantizedDepthwiseConv2DWithBias",
@@ -334,6 +338,19 @@ class QuantizedDepthwiseConv2DWithBias(Op, Generic[OutType]):
 
 DEFAULTS = QuantizedDepthwiseConv2DWithBias.Options()
 MERGE = QuantizedDepthwiseConv2DWithBias.Options.merge
+
+
+def _holds(strides: Sequence[int], dilations: Sequence[int]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            min(strides) >= -2147483648
+            and min(dilations) >= -2147483648
+            and max(strides) < 2147483648
+            and max(dilations) < 2147483648
+        )
+    except Exception:
+        return False
 
 
 @overload
@@ -447,7 +464,8 @@ def quantized_depthwise_conv2d_with_bias(
             stands for.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `least(strides, dilations)
+            >= -2**31 and most(strides, dilations) < 2**31`.
 
     Example:
         >>> with tf.Graph().as_default():
@@ -463,7 +481,7 @@ def quantized_depthwise_conv2d_with_bias(
     fast_path_error = None
     _result: QuantizedDepthwiseConv2DWithBiasOutputs[UOutType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(strides, dilations):
             _result = QuantizedDepthwiseConv2DWithBiasOutputs._make(
                 execute(
                     context[CURRENT],

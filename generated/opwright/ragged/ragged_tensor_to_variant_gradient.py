@@ -68,7 +68,8 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
     Only packing with `batched_input` has this gradient.
 
     The variants do not say how many values they have: more values than
-    `dense_values_shape` allows can end the process.
+    `dense_values_shape` allows can end the process. So can values of another dtype than
+    `Tvalues`, where the variants are an input of a graph.
 
     Gradient: none registered.
 
@@ -124,7 +125,8 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
         zeros. Only packing with `batched_input` has this gradient.
 
         The variants do not say how many values they have: more values than
-        `dense_values_shape` allows can end the process.
+        `dense_values_shape` allows can end the process. So can values of another dtype
+        than `Tvalues`, where the variants are an input of a graph.
 
         Gradient: none registered.
 
@@ -238,7 +240,8 @@ def ragged_tensor_to_variant_gradient(
     Only packing with `batched_input` has this gradient.
 
     The variants do not say how many values they have: more values than
-    `dense_values_shape` allows can end the process.
+    `dense_values_shape` allows can end the process. So can values of another dtype than
+    `Tvalues`, where the variants are an input of a graph.
 
     Gradient: none registered.
 

@@ -16,12 +16,16 @@ from opwright_runtime.gencode import (
     all_tensors,
     as_bool,
     as_dtype,
+    contents_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    tensors_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -112,6 +116,10 @@ class SparseCross(Op, Generic[OutType]):
     """
 
     OP_NAME = "SparseCross"
+    REQUIRES = (
+        "len(shapes) == 0 or elements(shapes[0]) == 0 or contents(shapes[0])[0] >= 0",
+        'len(shapes) == 0 or elements(shapes[0]) == 0 or memory("int64", 64, contents(shapes[0])[0])',
+    )
     SHAPES = {
         "indices": "(n[i], 2)",
         "values": "(n[i],)",
@@ -199,7 +207,10 @@ class SparseCross(Op, Generic[OutType]):
                 that one has.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `len(shapes) == 0 or
+                elements(shapes[0]) == 0 or contents(shapes[0])[0] >= 0`, `len(shapes)
+                == 0 or elements(shapes[0]) == 0 or memory("int64", 64,
+                contents(shapes[0])[0])`.
 
         Example:
             >>> color = tf.sparse.from_dense([["red", ""], ["red", "blue"]])
@@ -219,6 +230,7 @@ class SparseCross(Op, Generic[OutType]):
                 and not graphs.stack
                 and (all_tensors(indices) or fits(TInt64, indices))
                 and (all_tensors(shapes) or fits(TInt64, shapes))
+                and _holds(shapes)
             ):
                 op.output_indices, op.output_values, op.output_shape = execute(
                     context[CURRENT],
@@ -259,6 +271,22 @@ class SparseCross(Op, Generic[OutType]):
             },
             fast_path_error,
         )
+
+
+def _holds(shapes: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            len((_tensors_of_shapes := tensors_of(shapes))) == 0
+            or elements_of(_tensors_of_shapes[0]) == 0
+            or contents_of(_tensors_of_shapes[0])[0] >= 0
+        ) and (
+            len(_tensors_of_shapes) == 0
+            or elements_of(_tensors_of_shapes[0]) == 0
+            or has_room("int64", 64, contents_of(_tensors_of_shapes[0])[0])
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -327,7 +355,9 @@ def sparse_cross(
             one has.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `len(shapes) == 0 or
+            elements(shapes[0]) == 0 or contents(shapes[0])[0] >= 0`, `len(shapes) == 0
+            or elements(shapes[0]) == 0 or memory("int64", 64, contents(shapes[0])[0])`.
 
     Example:
         >>> color = tf.sparse.from_dense([["red", ""], ["red", "blue"]])
@@ -347,6 +377,7 @@ def sparse_cross(
             and not graphs.stack
             and (all_tensors(indices) or fits(TInt64, indices))
             and (all_tensors(shapes) or fits(TInt64, shapes))
+            and _holds(shapes)
         ):
             _result = SparseCrossOutputs._make(
                 execute(

@@ -15,13 +15,16 @@ from opwright_runtime.gencode import (
     TBool,
     TInt64,
     all_tensors,
+    contents_of,
     context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    tensors_of,
 )
 from typing_extensions import NamedTuple, Never
 
@@ -94,7 +97,11 @@ class SparseCrossHashed(Op):
     """
 
     OP_NAME = "SparseCrossHashed"
-    REQUIRES = ("elements(num_buckets, strong_hash) == 1",)
+    REQUIRES = (
+        "elements(num_buckets, strong_hash) == 1",
+        "len(shapes) == 0 or elements(shapes[0]) == 0 or contents(shapes[0])[0] >= 0",
+        'len(shapes) == 0 or elements(shapes[0]) == 0 or memory("int64", 64, contents(shapes[0])[0])',
+    )
     SHAPES = {
         "indices": "(n[i], 2)",
         "values": "(n[i],)",
@@ -177,7 +184,10 @@ class SparseCrossHashed(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(num_buckets, strong_hash) == 1`.
+                `elements(num_buckets, strong_hash) == 1`, `len(shapes) == 0 or
+                elements(shapes[0]) == 0 or contents(shapes[0])[0] >= 0`, `len(shapes)
+                == 0 or elements(shapes[0]) == 0 or memory("int64", 64,
+                contents(shapes[0])[0])`.
 
         Example:
             >>> color = tf.sparse.from_dense([["red", ""], ["red", "blue"]])
@@ -210,7 +220,7 @@ class SparseCrossHashed(Op):
                     and -9223372036854775808 <= salt <= 9223372036854775807
                     or fits(TInt64, salt)
                 )
-                and _holds(num_buckets, strong_hash)
+                and _holds(shapes, num_buckets, strong_hash)
             ):
                 op.output_indices, op.output_values, op.output_shape = execute(
                     context[CURRENT],
@@ -235,10 +245,23 @@ class SparseCrossHashed(Op):
         )
 
 
-def _holds(num_buckets: object, strong_hash: object) -> bool:
+def _holds(shapes: object, num_buckets: object, strong_hash: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(num_buckets) == 1 and elements_of(strong_hash) == 1
+        return (
+            elements_of(num_buckets) == 1
+            and elements_of(strong_hash) == 1
+            and (
+                len((_tensors_of_shapes := tensors_of(shapes))) == 0
+                or elements_of(_tensors_of_shapes[0]) == 0
+                or contents_of(_tensors_of_shapes[0])[0] >= 0
+            )
+            and (
+                len(_tensors_of_shapes) == 0
+                or elements_of(_tensors_of_shapes[0]) == 0
+                or has_room("int64", 64, contents_of(_tensors_of_shapes[0])[0])
+            )
+        )
     except Exception:
         return False
 
@@ -301,7 +324,9 @@ def sparse_cross_hashed(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(num_buckets, strong_hash) == 1`.
+            `elements(num_buckets, strong_hash) == 1`, `len(shapes) == 0 or
+            elements(shapes[0]) == 0 or contents(shapes[0])[0] >= 0`, `len(shapes) == 0
+            or elements(shapes[0]) == 0 or memory("int64", 64, contents(shapes[0])[0])`.
 
     Example:
         >>> color = tf.sparse.from_dense([["red", ""], ["red", "blue"]])
@@ -334,7 +359,7 @@ def sparse_cross_hashed(
                 and -9223372036854775808 <= salt <= 9223372036854775807
                 or fits(TInt64, salt)
             )
-            and _holds(num_buckets, strong_hash)
+            and _holds(shapes, num_buckets, strong_hash)
         ):
             _result = SparseCrossHashedOutputs._make(
                 execute(

@@ -13,12 +13,16 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     all_tensors,
+    contents_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    tensors_of,
 )
 from typing_extensions import NamedTuple, Never
 
@@ -97,6 +101,10 @@ class SparseCrossV2(Op):
     """
 
     OP_NAME = "SparseCrossV2"
+    REQUIRES = (
+        "len(shapes) == 0 or elements(shapes[0]) == 0 or contents(shapes[0])[0] >= 0",
+        'len(shapes) == 0 or elements(shapes[0]) == 0 or memory("int64", 64, contents(shapes[0])[0])',
+    )
     SHAPES = {
         "indices": "(n[i], 2)",
         "values": "(n[i],)",
@@ -170,7 +178,10 @@ class SparseCrossV2(Op):
                 that one has.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `len(shapes) == 0 or
+                elements(shapes[0]) == 0 or contents(shapes[0])[0] >= 0`, `len(shapes)
+                == 0 or elements(shapes[0]) == 0 or memory("int64", 64,
+                contents(shapes[0])[0])`.
 
         Example:
             >>> color = tf.sparse.from_dense([["red", ""], ["red", "blue"]])
@@ -191,6 +202,7 @@ class SparseCrossV2(Op):
                 and not graphs.stack
                 and (all_tensors(indices) or fits(TInt64, indices))
                 and (all_tensors(shapes) or fits(TInt64, shapes))
+                and _holds(shapes)
             ):
                 op.output_indices, op.output_values, op.output_shape = execute(
                     context[CURRENT],
@@ -208,6 +220,22 @@ class SparseCrossV2(Op):
         return op._build(
             scope, (indices, values, shapes, dense_inputs, sep), {}, fast_path_error
         )
+
+
+def _holds(shapes: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            len((_tensors_of_shapes := tensors_of(shapes))) == 0
+            or elements_of(_tensors_of_shapes[0]) == 0
+            or contents_of(_tensors_of_shapes[0])[0] >= 0
+        ) and (
+            len(_tensors_of_shapes) == 0
+            or elements_of(_tensors_of_shapes[0]) == 0
+            or has_room("int64", 64, contents_of(_tensors_of_shapes[0])[0])
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -261,7 +289,9 @@ def sparse_cross_v2(
             one has.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `len(shapes) == 0 or
+            elements(shapes[0]) == 0 or contents(shapes[0])[0] >= 0`, `len(shapes) == 0
+            or elements(shapes[0]) == 0 or memory("int64", 64, contents(shapes[0])[0])`.
 
     Example:
         >>> color = tf.sparse.from_dense([["red", ""], ["red", "blue"]])
@@ -282,6 +312,7 @@ def sparse_cross_v2(
             and not graphs.stack
             and (all_tensors(indices) or fits(TInt64, indices))
             and (all_tensors(shapes) or fits(TInt64, shapes))
+            and _holds(shapes)
         ):
             _result = SparseCrossV2Outputs._make(
                 execute(

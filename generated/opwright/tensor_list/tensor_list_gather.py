@@ -22,6 +22,7 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -76,7 +77,7 @@ class TensorListGather(TensorOp[ElementDtype]):
     """
 
     OP_NAME = "TensorListGather"
-    REQUIRES = ("elements(element_shape) < 254",)
+    REQUIRES = ("rank(indices) + elements(element_shape) <= 254",)
     SHAPES = {
         "input_handle": "of((), (*e,))",
         "indices": "(*s,)",
@@ -129,7 +130,7 @@ class TensorListGather(TensorOp[ElementDtype]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(element_shape) < 254`.
+                `rank(indices) + elements(element_shape) <= 254`.
 
         Example:
             >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -159,7 +160,7 @@ class TensorListGather(TensorOp[ElementDtype]):
                     and -2147483648 <= element_shape <= 2147483647
                     or fits(TInt32, element_shape)
                 )
-                and _holds(element_shape)
+                and _holds(indices, element_shape)
             ):
                 op.values = execute(
                     context[CURRENT],
@@ -186,10 +187,10 @@ class TensorListGather(TensorOp[ElementDtype]):
         )
 
 
-def _holds(element_shape: object) -> bool:
+def _holds(indices: object, element_shape: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(element_shape) < 254
+        return rank_of(indices) + elements_of(element_shape) <= 254
     except Exception:
         return False
 
@@ -232,7 +233,7 @@ def tensor_list_gather(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(element_shape) < 254`.
+            `rank(indices) + elements(element_shape) <= 254`.
 
     Example:
         >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -262,7 +263,7 @@ def tensor_list_gather(
                 and -2147483648 <= element_shape <= 2147483647
                 or fits(TInt32, element_shape)
             )
-            and _holds(element_shape)
+            and _holds(indices, element_shape)
         ):
             _result = execute(
                 context[CURRENT],

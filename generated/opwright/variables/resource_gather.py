@@ -96,6 +96,7 @@ class ResourceGather(TensorOp[Dtype]):
         "batch_dims == 0 or 0 <= batch_dims <= rank(indices)",
         "batch_dims == 0 or batch_dims < len(held(resource))",
         "batch_dims == 0 or held(resource)[:batch_dims] == shape(indices)[:batch_dims]",
+        "len(held(resource)) + rank(indices) - batch_dims <= 255",
     )
     SHAPES = {
         "resource": "where(of((), (*p,)), p[:batch_dims] == idx[:batch_dims])",
@@ -190,7 +191,8 @@ class ResourceGather(TensorOp[Dtype]):
                 `holds(resource, dtype)`,
                 `batch_dims == 0 or 0 <= batch_dims <= rank(indices)`,
                 `batch_dims == 0 or batch_dims < len(held(resource))`, `batch_dims == 0
-                or held(resource)[:batch_dims] == shape(indices)[:batch_dims]`.
+                or held(resource)[:batch_dims] == shape(indices)[:batch_dims]`,
+                `len(held(resource)) + rank(indices) - batch_dims <= 255`.
 
         Example:
             >>> table = tf.Variable([[0.0, 0.1], [1.0, 1.1], [2.0, 2.1]])
@@ -253,6 +255,10 @@ def _holds(resource: object, indices: object, batch_dims: int, dtype: object) ->
                 or known_held_of(resource)[:batch_dims]
                 == sizes_of(indices)[:batch_dims]
             )
+            and len((_known_held_of_resource := known_held_of(resource)))
+            + (_rank_of_indices := rank_of(indices))
+            - batch_dims
+            <= 255
         )
     except Exception:
         return False
@@ -308,7 +314,8 @@ def resource_gather(
         OpError: the op refuses an argument. The call needs `holds(resource, dtype)`,
             `batch_dims == 0 or 0 <= batch_dims <= rank(indices)`,
             `batch_dims == 0 or batch_dims < len(held(resource))`, `batch_dims == 0 or
-            held(resource)[:batch_dims] == shape(indices)[:batch_dims]`.
+            held(resource)[:batch_dims] == shape(indices)[:batch_dims]`,
+            `len(held(resource)) + rank(indices) - batch_dims <= 255`.
 
     Example:
         >>> table = tf.Variable([[0.0, 0.1], [1.0, 1.1], [2.0, 2.1]])
