@@ -250,6 +250,10 @@ REFUSED_FOR = {
         "data_splits contains",
         "makes nothing of splits that go back where no text is read, or ends",
     ),
+    "TensorListGather": (
+        r"rank\(indices\) \+",
+        "takes indices of 254 axes as a row, and ends in a graph",
+    ),
     "TensorListGetItem": (
         "element_shape has",
         "reads no shape for an element that is set, or ends",
