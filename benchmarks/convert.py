@@ -4,7 +4,8 @@ python benchmarks/convert.py            prints a table
 
 Each row is one layer. Every round calls the source, which runs opwright's kernel, and
 what it is converted to, one after the other. Times are medians over the rounds, in
-milliseconds. `--check` exits with 1 where plain TensorFlow takes more than 1.6 times as
+milliseconds. "of peak" is the share of the multiply-adds that all cores can make in
+that time. `--check` exits with 1 where plain TensorFlow takes more than 1.6 times as
 long as the source at a batch of 32. `--threads 1` compares work alone: on a busy
 machine, calls of several threads wait for each other.
 """
@@ -23,6 +24,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 import tensorflow as tf
+from limits import fma_peak, share
 from results import Recorder, add_option
 from rich.console import Console
 from rich.table import Table
@@ -30,7 +32,7 @@ from rich.table import Table
 import opwright
 from opwright.convert import to_onnx, to_plain, to_tflite
 from opwright_runtime.convert import files
-from rnn import measure, timer
+from rnn import GATES, Shape, measure, timer
 
 # Mode, steps, batch, inputs and units.
 SHAPES = [
@@ -38,7 +40,6 @@ SHAPES = [
     ("lstm", 100, 32, 256, 512),
     ("gru", 100, 32, 128, 256),
 ]
-GATES = {"lstm": 4, "gru": 3}
 #: The source and what it is converted to, and the file or folder of each.
 COLUMNS = {
     "source": "source",
@@ -64,7 +65,8 @@ def main() -> int:
     tf.config.threading.set_intra_op_parallelism_threads(options.threads)
     tf.config.threading.set_inter_op_parallelism_threads(options.threads)
     recorder = Recorder("convert", options.record)
-    table = Table("layer", *COLUMNS, "plain / source")
+    table = Table("layer", *COLUMNS, "plain / source", "source, of peak")
+    peak = fma_peak()
     slow = False
     for shape in SHAPES:
         mode, steps, batch, inputs, units = shape
@@ -88,7 +90,9 @@ def main() -> int:
         ]
         ratio = middle["plain"] / middle["source"]
         slow |= batch == BATCH and ratio > SLOWEST
-        table.add_row(name, *cells, f"{ratio:.2f}")
+        work = Shape("", steps, batch, inputs, units).operations(mode)
+        of_peak = share(work / middle["source"], peak)
+        table.add_row(name, *cells, f"{ratio:.2f}", of_peak)
     recorder.save()
     Console(width=None if sys.stdout.isatty() else 140).print(table)
     return 1 if slow and options.check else 0

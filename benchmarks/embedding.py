@@ -45,9 +45,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -59,6 +57,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 import torch
+from limits import RandomRows
 from numpy.typing import NDArray
 from results import Recorder, add_option
 from rich.console import Console
@@ -123,6 +122,12 @@ class Workload:
     @property
     def lookup_bytes(self) -> int:
         return 4 * self.dim * self.tables * self.ids
+
+    @property
+    def random_rows(self) -> tuple[int, int, int]:
+        """The bytes of a row and of the tables, and the rows that a lookup reads."""
+        row = 4 * self.dim
+        return row, row * self.rows * self.tables, self.ids * self.tables
 
     @property
     def batches(self) -> int:
@@ -451,30 +456,6 @@ def reader() -> Callable[[int], object]:
     return lambda i: array.sum()
 
 
-class RandomRows:
-    """How fast the cores read random rows, bytes a second; 0 without a compiler."""
-
-    def __init__(self) -> None:
-        self._folder = tempfile.TemporaryDirectory()
-        source = Path(__file__).with_name("random_rows.cc")
-        self._binary = Path(self._folder.name) / "random_rows"
-        compiler = ["c++", "-O3", "-march=native", "-pthread"]
-        made = subprocess.run([*compiler, source, "-o", self._binary], check=False)
-        self._made = made.returncode == 0
-
-    def speed(self, workload: Workload) -> float:
-        if not self._made:
-            return 0.0
-        row = 4 * workload.dim
-        numbers = (
-            row,
-            row * workload.rows * workload.tables,
-            workload.ids * workload.tables,
-        )
-        command = [str(self._binary), *map(str, numbers)]
-        return float(subprocess.check_output(command))
-
-
 def bytes_moved(workload: Workload, batches: list[Ids], what: str) -> float:
     lookups = float(workload.lookup_bytes)
     if what == "forward":
@@ -559,10 +540,11 @@ def time_once(
     results = {}
     for what in options.what:
         calls = {name: one.call(what) for name, one in made.items()}
-        before = random_rows.speed(workload)
+        numbers = workload.random_rows
+        before = random_rows.speed(*numbers)
         seconds = options.seconds / options.passes
         times = measure({**calls, "stream": reader()}, seconds, len(batches))
-        rows = (before + random_rows.speed(workload)) / 2
+        rows = (before + random_rows.speed(*numbers)) / 2
         results[what] = Result(times, bytes_moved(workload, batches, what), rows)
     return results
 

@@ -10,7 +10,8 @@ memory as in another. All processes are therefore started anew in each of three 
 and the middle pass of each dtype counts.
 
 What is printed is medians over the rounds with their quartiles, how many times as fast
-as float32 each dtype is by them, and the bytes of rows that a second of lookups reads.
+as float32 each dtype is by them, and the bytes of rows that a second of lookups reads,
+also as a share of what the cores reach for random rows of that size (random_rows.cc).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from typing import Any, TypeAlias
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
+from limits import RandomRows, share
 from numpy.typing import NDArray
 from results import Recorder, add_option
 from rich.console import Console
@@ -177,19 +179,24 @@ def compare(
     workload: Workload, options: argparse.Namespace, recorder: Recorder
 ) -> list[Table]:
     passes = [one_pass(workload, options) for _ in range(options.passes)]
+    random_rows = RandomRows()
     tables = []
     for what in options.what:
         times = middle_pass([one[what] for one in passes])
         recorder.add(str(workload), what, times)
-        table = Table("rows", "ms: median (quartiles)", "faster", "GB/s of rows")
+        table = Table("rows", "ms: median (quartiles)", "faster", "GB/s", "of limit")
         table.title = f"{what.capitalize()}: {workload}"
         for dtype, seconds in times.items():
             low, middle, high = np.quantile(seconds, [0.25, 0.5, 0.75]) * 1e3
             ratio = float(np.median(times["float32"]) / np.median(seconds))
-            rate = workload.row_bytes(dtype) * workload.ids / np.median(seconds)
-            speed = f"{rate / 1e9:.2f}" if what == "lookup" else ""
+            speed, of_limit = "", ""
+            if what == "lookup":
+                row = workload.row_bytes(dtype)
+                rate = row * workload.ids / float(np.median(seconds))
+                limit = random_rows.speed(row, row * workload.rows, workload.ids)
+                speed, of_limit = f"{rate / 1e9:.2f}", share(rate, limit)
             spread = f"{middle:.3g} ({low:.3g}-{high:.3g})"
-            table.add_row(dtype, spread, f"{ratio:.2f} x", speed)
+            table.add_row(dtype, spread, f"{ratio:.2f} x", speed, of_limit)
         tables.append(table)
     return tables
 

@@ -2,7 +2,8 @@
 
 The shapes, and how they are timed, are those of benchmarks/rnn.py: every round times
 both once, what is printed is medians over the rounds and their quartiles. Inference is
-a call of the layers in a `tf.function`, training such a call and all gradients. Where
+a call of the layers in a `tf.function`, training such a call and all gradients. "of
+peak" is the share of the multiply-adds that the cores can make in that time. Where
 opwright.keras leaves a call to Keras's own loop there is nothing to compare.
 """
 
@@ -18,6 +19,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras
 import numpy as np
 import tensorflow as tf
+from limits import fma_peak, share
 from results import Recorder, add_option
 from rich.console import Console
 from rich.progress import Progress
@@ -85,11 +87,12 @@ def main() -> int:
     if options.few_steps:
         shapes = FEW_STEPS
         keras_layers._FIXED_STEPS = -sys.maxsize
+    peak = fma_peak()
     tables = {}
     for what in options.what:
         tables[what] = Table(title=f"{what.capitalize()}, ms: median (quartiles)")
         tables[what].add_column("shape")
-        for column in ("mode", "opwright.keras", "keras.layers", "faster"):
+        for column in ("mode", "opwright.keras", "of peak", "keras.layers", "faster"):
             tables[what].add_column(column, justify="right")
     ratios: dict[str, list[float]] = {what: [] for what in options.what}
     with Progress(console=console, transient=True) as progress:
@@ -117,10 +120,13 @@ def main() -> int:
                     )
                     middle = {name: np.median(each) for name, each in times.items()}
                     ratios[what].append(float(middle["theirs"] / middle["ours"]))
+                    work = shape.operations(mode, what)
                     tables[what].add_row(
                         str(shape),
                         mode,
-                        *(spread(times[name], 1e-3) for name in pair),
+                        spread(times["ours"], 1e-3),
+                        share(work / middle["ours"], peak),
+                        spread(times["theirs"], 1e-3),
                         f"{ratios[what][-1]:.2f} x",
                     )
     recorder.save()

@@ -4,7 +4,8 @@ The model has three convolutions over time, two bidirectional LSTMs and a dense 
 Each contender is a process of its own, which makes the same data and starts from the
 same weights. Every round times one epoch of each that has seconds left. The first
 epoch, in which functions are traced and compiled, is timed apart. Its loss shows that
-the contenders train the same model; torch draws other first weights.
+the contenders train the same model; torch draws other first weights. "of peak" is the
+share of the multiply-adds that the cores can make in that time.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
+from limits import fma_peak, share
 from results import Recorder, add_option
 from rich.console import Console
 from rich.progress import Progress
@@ -55,6 +57,14 @@ class Size:
     features: int = 16
     filters: int = 64
     units: int = 128
+
+    @property
+    def operations(self) -> float:
+        """Multiplications and additions of an epoch: three times a forward pass."""
+        kernels = 3 * self.filters * (self.features + 2 * self.filters)
+        inputs = self.filters + 2 * self.units
+        lstms = 2 * 4 * self.units * (inputs + 2 * self.units)
+        return 3.0 * 2 * self.samples * self.steps * (kernels + lstms)
 
 
 def data(size: Size) -> tuple[np.ndarray, np.ndarray]:
@@ -212,8 +222,9 @@ def main() -> int:
 
     table = Table(title=f"Seconds an epoch of {size.samples} samples")
     table.add_column("")
-    for column in ("first", "later: median (quartiles)", "opwright", "first loss"):
+    for column in ("first", "later: median (quartiles)", "of peak", "opwright", "loss"):
         table.add_column(column, justify="right")
+    peak = fma_peak()
     ours = np.median(contenders[0].times)
     for one in contenders:
         low, middle, high = np.quantile(one.times, [0.25, 0.5, 0.75])
@@ -221,6 +232,7 @@ def main() -> int:
             one.name,
             f"{first[one.name][0]:.1f}",
             f"{middle:.2f} ({low:.2f} to {high:.2f})",
+            share(size.operations / middle, peak),
             "" if one is contenders[0] else f"{middle / ours:.2f} x as fast",
             f"{first[one.name][1]:.5f}",
         )

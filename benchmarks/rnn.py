@@ -19,13 +19,10 @@ import argparse
 import importlib.util
 import json
 import os
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -33,6 +30,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import numpy as np
 import tensorflow as tf
 import torch
+from limits import fma_peak, share
 from results import Recorder, add_option
 from rich.console import Console
 from rich.progress import Progress
@@ -53,6 +51,7 @@ Call = Callable[[], object]
 Timer = Callable[[int], float]
 
 WHAT = ("inference", "training")
+GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1}
 # How many times as fast as a peer: on the geometric mean. On every shape: 1.
 TARGETS = {"torch": 1.3, "keras": 1.5, "onnxruntime": 1.0}
 STREAMING_TARGET = 2.0
@@ -95,8 +94,9 @@ class Shape:
             self.inputs, self.units, self.layers, bidirectional=self.bidirectional
         )
 
-    def operations(self, gates: int) -> float:
-        """Of a forward pass, multiplications and additions; training has three."""
+    def operations(self, mode: str, what: str = "inference") -> float:
+        """Multiplications and additions; training has those of three forward passes."""
+        gates = GATES[mode] * (1 if what == "inference" else 3)
         widths = [self.inputs] + [self.dirs * self.units] * (self.layers - 1)
         weights = sum(gates * self.units * (w + self.units) for w in widths)
         return 2.0 * self.time * self.batch * self.dirs * weights
@@ -347,17 +347,6 @@ def measure(timers: Mapping[str, Timer], seconds: float) -> dict[str, np.ndarray
     return {name: np.asarray(times) for name, times in samples.items()}
 
 
-def fma_peak() -> float:
-    """What the cores reach in multiply-adds, FLOP/s; 0 without a compiler."""
-    source = Path(__file__).with_name("fma_peak.cc")
-    with tempfile.TemporaryDirectory() as folder:
-        binary = Path(folder) / "fma_peak"
-        compiler = ["c++", "-O2", "-march=native", "-pthread"]
-        if subprocess.run([*compiler, source, "-o", binary], check=False).returncode:
-            return 0.0
-        return 1e9 * float(subprocess.check_output([binary]))
-
-
 def spread(samples: np.ndarray, unit: float) -> str:
     low, middle, high = np.quantile(samples, [0.25, 0.5, 0.75]) / unit
     return f"{middle:.3g} ({low:.3g}-{high:.3g})"
@@ -483,10 +472,9 @@ def speed(
                     progress.advance(task)
                     recorder.add(f"{shape}, {mode}", what, times)
                     ours = float(np.median(times["opwright"]))
-                    factor = 1 if what == "inference" else 3
-                    work = shape.operations(4 if mode == "lstm" else 3) * factor
+                    work = shape.operations(mode, what)
                     row = [str(shape), mode, spread(times["opwright"], 1e-3)]
-                    row.append(f"{work / ours / peak:.0%}" if peak else "")
+                    row.append(share(work / ours, peak))
                     for peer in options.against:
                         if peer not in times:
                             row += ["", ""]

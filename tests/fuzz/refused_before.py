@@ -142,7 +142,7 @@ REFUSED_FOR = {
     **dict.fromkeys(
         ("Conv2D", "Conv2DBackpropInput", "Conv3D", "Conv3DBackpropInputV2"),
         (
-            r"most\(strides\) \* ",
+            r"most\(strides\) (\*|<)",
             "reads pixels beyond an image that is smaller than a stride, or ends",
         ),
     ),

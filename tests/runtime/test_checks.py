@@ -451,6 +451,22 @@ def test_load_checked_gathers_again_and_in_compiled_function(tmp_path: Path) -> 
         assert model.compiled(tf.constant([2, 0])).numpy().tolist() == [4, 2]
 
 
+def test_checked_graph_tells_the_shape_of_a_variable() -> None:
+    table = tf.Variable(tf.zeros([1] * 250))
+
+    @tf.function(input_signature=[tf.TensorSpec(None, tf.int32)])
+    def gathered(indices: Any) -> Any:
+        with checked():
+            return opwright.variables.resource_gather(
+                table.handle, indices, dtype=tf.float32
+            )
+
+    holds = r"ResourceGather: .* must hold.*resource holds the shape\] \[1 1 "
+    assert gathered(tf.zeros([1] * 4, tf.int32)).shape.rank == 253
+    with pytest.raises(tf.errors.InvalidArgumentError, match=holds):
+        gathered(tf.zeros([1] * 6, tf.int32))
+
+
 def test_load_checked_keeps_model_and_its_files(saved: Path) -> None:
     before = {path: path.read_bytes() for path in saved.rglob("*") if path.is_file()}
     model = load_checked(saved)

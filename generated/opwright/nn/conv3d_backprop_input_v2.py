@@ -27,7 +27,6 @@ from opwright_runtime.gencode import (
     has_room,
     have_ranks,
     new,
-    sizes_of,
     some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
@@ -111,7 +110,7 @@ class Conv3DBackpropInputV2(TensorOp[T]):
         "len(dilations) == 5",
         "memory(T, contents(input_sizes))",
         "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
-        "most(strides) * shape(filter)[3] < 2**14 or strides[1] <= contents(input_sizes)[1] and strides[2] <= contents(input_sizes)[2] and strides[3] <= contents(input_sizes)[3] and strides[4] <= contents(input_sizes)[4]",
+        "most(strides) < 2**8 or strides[1] <= contents(input_sizes)[1] and strides[2] <= contents(input_sizes)[2] and strides[3] <= contents(input_sizes)[3] and strides[4] <= contents(input_sizes)[4]",
     )
     SHAPES = {
         "input_sizes": "(5,)",
@@ -228,8 +227,8 @@ class Conv3DBackpropInputV2(TensorOp[T]):
                 `least(input_sizes) >= 0`, `rank(filter, out_backprop) == 5`,
                 `len(strides) == 5`, `len(dilations) == 5`,
                 `memory(T, contents(input_sizes))`, `least(strides, dilations) >= -2**31
-                and most(strides, dilations) < 2**31`, `most(strides) * shape(filter)[3]
-                < 2**14 or strides[1] <= contents(input_sizes)[1] and strides[2] <=
+                and most(strides, dilations) < 2**31`, `most(strides) < 2**8 or
+                strides[1] <= contents(input_sizes)[1] and strides[2] <=
                 contents(input_sizes)[2] and strides[3] <= contents(input_sizes)[3] and
                 strides[4] <= contents(input_sizes)[4]`.
 
@@ -316,7 +315,7 @@ def _holds(
             and max(strides) < 2147483648
             and max(dilations) < 2147483648
             and (
-                max(strides) * sizes_of(filter)[3] < 16384
+                max(strides) < 256
                 or (
                     strides[1] <= _contents_of_input_sizes[1]
                     and strides[2] <= _contents_of_input_sizes[2]
@@ -396,10 +395,10 @@ def conv3d_backprop_input_v2(
             `elements(input_sizes) == 5`, `least(input_sizes) >= 0`,
             `rank(filter, out_backprop) == 5`, `len(strides) == 5`,
             `len(dilations) == 5`, `memory(T, contents(input_sizes))`, `least(strides,
-            dilations) >= -2**31 and most(strides, dilations) < 2**31`, `most(strides) *
-            shape(filter)[3] < 2**14 or strides[1] <= contents(input_sizes)[1] and
-            strides[2] <= contents(input_sizes)[2] and strides[3] <=
-            contents(input_sizes)[3] and strides[4] <= contents(input_sizes)[4]`.
+            dilations) >= -2**31 and most(strides, dilations) < 2**31`, `most(strides) <
+            2**8 or strides[1] <= contents(input_sizes)[1] and strides[2] <=
+            contents(input_sizes)[2] and strides[3] <= contents(input_sizes)[3] and
+            strides[4] <= contents(input_sizes)[4]`.
 
     Example:
         >>> small = np.float32([1, 10]).reshape(1, 2, 1, 1, 1)

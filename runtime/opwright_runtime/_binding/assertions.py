@@ -155,12 +155,16 @@ def checker(
                 count = len(one) if arg.is_list else 1
                 taken, rest = rest[:count], rest[count:]
                 given[arg.name] = taken if arg.is_list else taken[0]
+        asserted: list[tuple[ast.expr, Value]] = []
         for part in conditions:
             for index in _positions(part, given, lengths):
                 graph = _Graph(given, lengths, known, index, settled, reads)
                 found = graph.condition(part)
                 if found is not None and (_is_tensor(found) or not found):
-                    added.append(_assert(info, part, given, found))
+                    asserted.append((part, found))
+        # TensorFlow may leave out a read that no assertion waits for.
+        with tf.control_dependencies(added):
+            added.extend(_assert(info, part, given, one) for part, one in asserted)
         with tf.control_dependencies(added):
             return tf.identity(True)
 
@@ -189,9 +193,12 @@ def _assert(
     info: OpInfo, node: ast.expr, given: Mapping[str, Value], condition: Value
 ) -> tf.Operation:
     labels = {arg.name: arg.python_name for arg in info.inputs}
-    data: list[Value] = [f"{info.name}: {ast.unparse(node)} must hold"]
+    text = ast.unparse(node)
+    data: list[Value] = [f"{info.name}: {text} must hold"]
     for name in inputs_in(node, given):
-        if isinstance(given[name], tf.Tensor):
+        if f"held({name})" in text:
+            data += [f"{labels[name]} holds the shape", _held(given[name])]
+        elif isinstance(given[name], tf.Tensor):
             data += [f"{labels[name]} has the shape", tf.shape(given[name], tf.int64)]
             if _is_read(node, name, given[name].dtype):
                 # One more than are printed: TensorFlow then writes "..." behind them.
@@ -201,6 +208,10 @@ def _assert(
         condition=condition, data=data, summarize=_MOST_PRINTED
     )
     return operation
+
+
+def _held(handle: Value) -> tf.Tensor:
+    return tf.raw_ops.VariableShape(input=handle, out_type=tf.int64)
 
 
 def _is_read(node: ast.expr, name: str, dtype: tf.DType) -> bool:
@@ -359,8 +370,7 @@ class _Graph:
         if name == "divides":
             return self.divides(*map(self.tensor, node.args))
         if name == "held":
-            handle = self.tensor(node.args[0])
-            return tf.raw_ops.VariableShape(input=handle, out_type=tf.int64)
+            return _held(self.tensor(node.args[0]))
         if name == MEMORY:
             return self.memory(node)
         first = node.args[0]
