@@ -176,10 +176,12 @@ def middle_pass(passes: list[Times]) -> Times:
 
 
 def compare(
-    workload: Workload, options: argparse.Namespace, recorder: Recorder
+    workload: Workload,
+    random_rows: RandomRows,
+    options: argparse.Namespace,
+    recorder: Recorder,
 ) -> list[Table]:
     passes = [one_pass(workload, options) for _ in range(options.passes)]
-    random_rows = RandomRows()
     tables = []
     for what in options.what:
         times = middle_pass([one[what] for one in passes])
@@ -223,10 +225,11 @@ def main() -> int:
         parser.error("float32 must be among --dtypes: the others are compared with it")
     console = Console(width=None if sys.stdout.isatty() else 100)
     recorder = Recorder("embedding_narrow", options.record)
+    random_rows = RandomRows()
     for dim in options.dims:
         table_bytes = options.megabytes << 20
         workload = Workload(dim, options.bag, options.batch, table_bytes)
-        for table in compare(workload, options, recorder):
+        for table in compare(workload, random_rows, options, recorder):
             console.print(table)
     recorder.save()
     return 0

@@ -222,7 +222,13 @@ def main() -> int:
 
     table = Table(title=f"Seconds an epoch of {size.samples} samples")
     table.add_column("")
-    for column in ("first", "later: median (quartiles)", "of peak", "opwright", "loss"):
+    for column in (
+        "first",
+        "later: median (quartiles)",
+        "of peak",
+        "opwright",
+        "first loss",
+    ):
         table.add_column(column, justify="right")
     peak = fma_peak()
     ours = np.median(contenders[0].times)
