@@ -19,6 +19,7 @@ from opwright_codegen.nodes import did_you_mean
 from opwright_codegen.types import HELPERS
 from opwright_notation import conditions, syntax
 from opwright_notation.conditions import (
+    EAGER,
     HOLDS,
     JOINT,
     MEMORY,
@@ -29,6 +30,7 @@ from opwright_notation.conditions import (
     PROPERTIES,
     SHARED,
     TABLE,
+    THREADS,
 )
 from opwright_notation.functions import COMPARISONS, FUNCTIONS, OPERATORS, Kind
 from opwright_notation.syntax import ShapeError
@@ -115,7 +117,10 @@ def in_python(op: Op) -> Requirements:
         part
         for text in op.requires
         for part in writer.condition(conditions.parsed(text))
+        if not _is_true(part)
     ]
+    if not parts:
+        return Requirements()
     used: list[Arg | Attr] = [*op.inputs, *op.given]
     parts = once.computed(parts)
     called = {name for part in parts for name in once.called(part)}
@@ -126,6 +131,12 @@ def in_python(op: Op) -> Requirements:
         frozenset(called & HELPERS | (_OF_TENSORS if of_tensors else set())),
         of_tensors,
     )
+
+
+def _is_true(part: ast.expr) -> bool:
+    """Whether a condition holds in each eager call."""
+    first = part.values[0] if isinstance(part, ast.BoolOp) else part
+    return isinstance(first, ast.Constant) and first.value is True
 
 
 #: The runtime's names that `Requirements.of_tensors` uses.
@@ -161,10 +172,21 @@ class _Check:
         self.inputs = {arg.name: arg for arg in op.inputs}
 
     def condition(self, node: ast.expr) -> None:
+        match node:
+            case ast.Name(id=name) if self.is_eager(name):
+                return
+            case ast.BoolOp(
+                op=ast.Or(), values=[ast.Name(id=name), *rest]
+            ) if self.is_eager(name):
+                self.flags(rest)
+                return
         self.kind(node)
         if not syntax.names_in(node):
             message = f"{ast.unparse(node)!r} is about no input and no attr"
             raise ShapeError(node.col_offset, message)
+
+    def is_eager(self, name: str) -> bool:
+        return name == EAGER and name not in self.attrs
 
     def expect(self, node: ast.expr, *wanted: Kind) -> None:
         kind = self.kind(node)
@@ -244,7 +266,7 @@ class _Check:
 
     def call(self, node: ast.Call) -> Kind:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
-        known = (*PROPERTIES, *JOINT, HOLDS, TABLE, MEMORY, *SHARED)
+        known = (*PROPERTIES, *JOINT, HOLDS, TABLE, MEMORY, THREADS, *SHARED)
         if name not in known or node.keywords:
             message = f"{ast.unparse(node)!r} calls no function of: {', '.join(known)}"
             raise ShapeError(node.col_offset, message)
@@ -256,6 +278,12 @@ class _Check:
             self.dtype(node.args[0])
             for size in node.args[1:]:
                 self.expect(size, Kind.SIZE, Kind.ROW)
+            return Kind.FLAG
+        if name == THREADS:
+            if len(node.args) != 1:
+                message = f"{name} takes 1 argument, not {len(node.args)}"
+                raise ShapeError(node.col_offset, message)
+            self.expect(node.args[0], Kind.SIZE)
             return Kind.FLAG
         if name == TABLE:
             if len(node.args) != 3:
@@ -409,11 +437,14 @@ _PYTHON: Final = {
     HOLDS: "are_held",
     TABLE: "is_table",
     MEMORY: "has_room",
+    THREADS: "can_start",
     "steps": "steps_of",
     "padded": "padded_of",
     "banded": "banded_of",
     "pairs": "are_pairs",
     "single": "is_single",
+    "importable": "are_importable",
+    "joins": "are_joined",
     "divides": "is_divided",
     "convolves": "is_convolved",
     "subscripts": "are_subscripts",
@@ -434,9 +465,8 @@ _PYTHON: Final = {
 
 
 def _is_handle(arg: Arg) -> bool:
-    """Whether an input is a handle, or a reference to one."""
-    is_ref = arg.is_ref and arg.dtype == "string"
-    return is_ref or arg.dtype in ("resource", "variant")
+    """Whether an input is a handle, or a reference to a handle or a variable."""
+    return arg.is_ref or arg.dtype in ("resource", "variant")
 
 
 class _Writer(ast.NodeTransformer):
@@ -490,7 +520,10 @@ class _Writer(ast.NodeTransformer):
         return parameter(name)
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        attr = self.attrs[node.id]
+        attr = self.attrs.get(node.id)
+        if attr is None:
+            # The conditions of eager calls leave out those of graphs.
+            return ast.Constant(True)
         if attr.name not in self.op.inferred:
             value = self.local(attr.name)
             convert = _CONVERTED.get(str(attr.kind))

@@ -12296,9 +12296,9 @@ def DatasetToTFRecord(
     """Writes the elements of a data set to a file of TFRecords.
 
     Elements must be single strings, scalars, and each becomes a record. Elements of
-    other dtypes or of several components are refused, and so are tensors of several
-    strings. A data set that leaves the size of its elements open, as BatchDatasetV2
-    does, is not refused: an element of several strings ends the process then.
+    other dtypes or of several components are refused. So is a data set that does not
+    state that its elements are scalars, as one of tf.numpy_function: `map(lambda x:
+    tf.reshape(x, []))` states it.
 
     A file of that name is overwritten. The whole data set is read while the op runs.
     TFRecordDatasetV2 reads the file.
@@ -16163,9 +16163,9 @@ def ExperimentalDatasetToTFRecord(
     """Writes the elements of a data set to a file of TFRecords.
 
     Elements must be single strings, scalars, and each becomes a record. Elements of
-    other dtypes or of several components are refused, and so are tensors of several
-    strings. A data set that leaves the size of its elements open, as BatchDatasetV2
-    does, is not refused: an element of several strings ends the process then.
+    other dtypes or of several components are refused. So is a data set that does not
+    state that its elements are scalars, as one of tf.numpy_function: `map(lambda x:
+    tf.reshape(x, []))` states it.
 
     A file of that name is overwritten. The whole data set is read while the op runs.
     TFRecordDatasetV2 reads the file.
@@ -21772,11 +21772,9 @@ def InitializeTableFromDataset(
     """Fills a table that can be filled once, from a data set.
 
     Each element has to be a pair of scalars, a key and its value, of the table's
-    dtypes. In a graph, elements of other dtypes can end the process, if the table or
-    the data set is made in the graph or is an argument of it. Do not batch them: a data
-    set of other dtypes or forms is refused if it says so, and else may leave the call
-    waiting forever. The data set has to end. A key that comes twice has to have the
-    same value each time.
+    dtypes. Do not batch them: a data set of other dtypes or forms is refused if it says
+    so, and else may leave the call waiting forever. The data set has to end. A key that
+    comes twice has to have the same value each time.
 
     InitializeTableV2 takes tensors, InitializeTableFromTextFileV2 a file. A table that
     has been filled before stays as it is.
@@ -24721,10 +24719,8 @@ def LookupTableImport(
     one fills it, later ones change nothing or are refused.
 
     A dense table takes what LookupTableExport gave, buckets without a key included.
-    Keys need the second dimension that they have there, even if they are scalars. A
-    vector of keys with another number of values is refused. The handle does not say
-    that a table is dense: a vector of one key with one value ends the process, as a
-    scalar does.
+    Keys need the second dimension that they have there, even if they are scalars;
+    others are refused.
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
@@ -24760,10 +24756,8 @@ def LookupTableImportV2(
     one fills it, later ones change nothing or are refused.
 
     A dense table takes what LookupTableExportV2 gave, buckets without a key included.
-    Keys need the second dimension that they have there, even if they are scalars. A
-    vector of keys with another number of values is refused. The handle does not say
-    that a table is dense: a vector of one key with one value ends the process, as a
-    scalar does.
+    Keys need the second dimension that they have there, even if they are scalars;
+    others are refused.
 
     Stateful. Gradient: none registered.
 
@@ -35838,9 +35832,8 @@ def RaggedTensorToVariantGradient(
     are joined in the order of the rows. A variant that holds nothing stands for zeros.
     Only packing with `batched_input` has this gradient.
 
-    The variants do not say how many values they have: more values than
-    `dense_values_shape` allows can end the process. So can values of another dtype than
-    `Tvalues`, where the variants are an input of a graph.
+    More values than `dense_values_shape` has room for are refused, and so are values of
+    another dtype than `Tvalues`.
 
     Gradient: none registered.
 
@@ -37219,7 +37212,7 @@ def RecordInput(
     read by several threads at once, and their records mixed in a buffer; a call waits
     until that is half full, or the pass at its end. The threads start with the first
     call. A pattern without files is refused then. Each op with other attrs has threads
-    of its own, which never end: where no thread can be started, that ends the process.
+    of its own, which never end: a call for which none can be started is refused.
 
     The kernel controls reading, and a program can neither know nor save how far it is:
     TFRecordDatasetV2 with ShuffleDatasetV3 are what new programs should call.
@@ -42696,8 +42689,9 @@ def ScatterDiv(
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, one division follows the other. Integers are cut
     off towards zero; a divisor 0 gives infinity or nan for floats. For integers it is
-    refused where the graph knows the divisors, and else ends the process on the CPU, as
-    the least integer over -1 does.
+    refused, and so is the least integer over -1. A graph refuses it when it runs, in
+    `opwright.checked()`; else both end the process on the CPU, unless the graph knows
+    the divisors.
 
     On the CPU an index that is not in range is refused, and rows before it are changed
     by then; GPUs leave its row out. This one is for reference variables, of graphs and
@@ -49006,7 +49000,7 @@ def SplitV(
     one of them may be -1, for what the others leave. Anything else is refused. Parts
     may be empty. Split cuts equal parts, and ConcatV2 puts the parts together again.
 
-    Sizes of int8 that are a constant of a graph end the process.
+    In a graph, sizes of int8 are refused: they end the process if they are a constant.
 
     Gradient: registered.
 

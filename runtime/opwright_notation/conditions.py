@@ -108,6 +108,10 @@ HOLDS: Final = "holds"
 TABLE: Final = "table"
 #: `memory(T, n, row)`: there is memory for a tensor of the dtype `T` with these sizes.
 MEMORY: Final = "memory"
+#: `threads(n)`: the process can start `n` threads.
+THREADS: Final = "threads"
+#: `eager`: the op runs at once. `eager or ...` is a condition of graphs only.
+EAGER: Final = "eager"
 #: Functions of inputs together: how many, and the kind of the result. Those of
 #: `OF_TEXT` also take an attr that is text, or several.
 #: `steps(start, limit, delta)`: the total length of the ranges.
@@ -115,8 +119,11 @@ MEMORY: Final = "memory"
 #: `banded(diagonal, k, num_rows, num_cols)`: the shape of matrices of these diagonals.
 #: `pairs(table, dataset)`: the elements of the data set are keys and values of the
 #: dtypes of the table.
-#: `single(dataset)`: no element of the data set has another number of values than 1, as
-#: far as the data set states their shapes.
+#: `single(dataset)`: the data set states that each of its elements has one value.
+#: `importable(table, keys, values)`: the table can be filled with keys and values of
+#: these shapes. A dense table takes a matrix of keys only.
+#: `joins(variants, row_splits, shape)`: a tensor of the shape has room for the values
+#: of the ragged variants, with zeros for the rows of those that hold nothing.
 #: `divides(x, indices, y)`: no integer of these rows of the variable of the handle `x`
 #: is the lowest one where `y` has -1.
 #: `convolves(x, filter, padding, dilations, numbers)`: `x` has the axes that `numbers`
@@ -137,6 +144,8 @@ JOINT: Final = {
     "banded": (4, Kind.ROW),
     "pairs": (2, Kind.FLAG),
     "single": (1, Kind.FLAG),
+    "importable": (3, Kind.FLAG),
+    "joins": (3, Kind.FLAG),
     "divides": (3, Kind.FLAG),
     "convolves": (4, Kind.FLAG),
     "subscripts": (0, Kind.FLAG),
@@ -149,7 +158,13 @@ JOINT: Final = {
 #: Those that take a list of tensors as a whole, and depend on their shapes only.
 OF_LISTS: Final = frozenset({"einsum", "batches", "indexed", "reduced"})
 #: Those of handles: how many of their first inputs are handles.
-OF_HANDLES: Final = {"pairs": 2, "single": 1, "divides": 1}
+OF_HANDLES: Final = {
+    "pairs": 2,
+    "single": 1,
+    "importable": 1,
+    "joins": 1,
+    "divides": 1,
+}
 OF_TEXT: Final = OF_LISTS | {"convolves", "subscripts", "writable"}
 #: Those that take several attrs that are text: how many at most.
 MOST_TEXTS: Final = {"writable": 2}
@@ -425,6 +440,11 @@ class Condition(Evaluation):
             return self.property_of(TABLE, node.args[0].id, None, dtypes)
         if name == MEMORY:
             return self.memory(node) is None
+        if name == THREADS:
+            number = self.value(node.args[0])
+            return (
+                None if number is None else self.property_of(name, "", None, (number,))
+            )
         if name in JOINT:
             names = [each.id for each in node.args if isinstance(each, ast.Name)]
             return self.property_of(name, names[0], None, tuple(names[1:]))

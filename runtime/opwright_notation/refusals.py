@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from opwright_notation.conditions import (
+    EAGER,
     HOLDS,
     MEMORY,
     TABLE,
+    THREADS,
     Condition,
     input_named,
 )
@@ -66,7 +68,19 @@ _PREDICATES: Final = {
         "and {1} do not go together",
         "the data set must have pairs of a key and a value of the table's dtypes",
     ),
-    "single": ("has elements of several values", "each must have one value"),
+    "single": (
+        "does not state that its elements have one value each",
+        "each must be a scalar, as map(lambda x: tf.reshape(x, [])) states",
+    ),
+    "importable": (
+        "is a dense table, which does not take these keys",
+        "they must be a matrix of one row or more, with a column for each number of a "
+        "key",
+    ),
+    "joins": (
+        "has more values than the shape has room for",
+        "it must have as many, with zeros for the rows of variants that hold nothing",
+    ),
     "divides": (
         "has the lowest integer where the divisor is -1",
         "the quotient must be an integer of its dtype",
@@ -121,6 +135,10 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
+def _is_eager(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == EAGER
+
+
 def refusal(node: ast.expr, condition: Condition, labels: Mapping[str, str]) -> Refusal:
     """Why `node` does not hold.
 
@@ -147,6 +165,8 @@ class _Words:
                 if not found.must:
                     # There is no memory for the result.
                     return found
+                if _is_eager(others[0]):
+                    return replace(found, must=f"{found.must} in a graph")
                 unless = " or ".join(map(self.text, others))
                 return replace(found, must=f"{found.must}, unless {unless}")
             case ast.IfExp():
@@ -157,8 +177,16 @@ class _Words:
             case ast.Call(func=ast.Name(id=name)) if name == MEMORY:
                 has = self.condition.memory(node) or ""
                 return Refusal("", "", None, has, "")
+            case ast.Call(func=ast.Name(id=name)) if name == THREADS:
+                argument, number = self.first(node), self.known(node.args[0])
+                has = f"{self.label(argument)} requests {count(number, 'thread')}"
+                must = "the process must be able to start as many"
+                return Refusal(argument, self.label(argument), number, has, must)
             case ast.Call(func=ast.Name(id=name)) if name in (HOLDS, *_PREDICATES):
                 return self.predicate(node, name)
+            case ast.Name() if _is_eager(node):
+                has = "cannot be added to a graph"
+                return Refusal(EAGER, "", None, has, "its kernel ends the process")
         argument = next(iter(names_in(node)), "")
         has = f"{self.text(node)} does not hold"
         return Refusal(argument, self.label(argument), None, has, "it must")

@@ -149,3 +149,4 @@ OptimizerDynamicInput: Any = (
 OptimizationParameters: Any = vars(_optimization)["OptimizationParameters"]
 TPUEmbeddingConfiguration: Any = vars(_embedding)["TPUEmbeddingConfiguration"]
 TrackableObjectGraph: Any = vars(trackable_object_graph_pb2)["TrackableObjectGraph"]
+VariantTensorDataProto: Any = vars(tensor_pb2)["VariantTensorDataProto"]

@@ -53,8 +53,7 @@ def load_checked(
         model.ParseFromString((source / _MODEL).read_bytes())
     except Exception as error:  # Of protobuf, which TensorFlow does not export.
         raise OSError(f"{source / _MODEL} is no SavedModel: {error}") from None
-    for meta_graph in model.meta_graphs:
-        _add_checks(meta_graph.graph_def)
+    kept: list[object] = [_add_checks(one.graph_def) for one in model.meta_graphs]
     folder = Path(tempfile.mkdtemp(prefix="opwright-"))
     try:
         for entry in source.iterdir():
@@ -66,9 +65,15 @@ def load_checked(
         shutil.rmtree(folder, ignore_errors=True)
         _name_source(error, str(folder), str(source))
         raise
-    # The loaded model refers to its assets in this folder.
-    weakref.finalize(loaded, shutil.rmtree, folder, ignore_errors=True)
+    # The loaded model refers to its assets in this folder, and to the checks.
+    weakref.finalize(loaded, _release, folder, kept)
     return loaded
+
+
+def _release(folder: Path, kept: list[object]) -> None:
+    """Releases what a model needs that is no longer there."""
+    kept.clear()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _name_source(error: BaseException, copy: str, source: str) -> None:
@@ -80,8 +85,12 @@ def _name_source(error: BaseException, copy: str, source: str) -> None:
         vars(error)["_message"] = str(vars(error)["_message"]).replace(copy, source)
 
 
-def _add_checks(graph: Any) -> None:
-    """Adds checks to the nodes of a GraphDef and of its functions."""
+def _add_checks(graph: Any) -> list[object]:
+    """Adds checks to the nodes of a GraphDef and of its functions.
+
+    Returns:
+        What the checks need as long as they are in use.
+    """
     checkers = _Checkers(graph)
     compiled = _compiled(graph.library.function)
     checkers.add_to(graph.node, compiled=False)
@@ -90,6 +99,7 @@ def _add_checks(graph: Any) -> None:
         name = function.signature.name
         checkers.add_to(function.node_def, compiled=name in compiled)
     graph.library.function.extend(checkers.functions)
+    return checkers.traced
 
 
 def _compiled(functions: Sequence[Any]) -> set[str]:
@@ -125,6 +135,8 @@ class _Checkers:
 
     def __init__(self, graph: Any) -> None:
         self.functions: list[Any] = []
+        # TensorFlow knows the Python code of an op only while its graph exists.
+        self.traced: list[object] = []
         self.opwright: Any = import_module("opwright")
         self.known: dict[bytes, tuple[str, tuple[str, ...]] | None] = {}
         self.taken = {one.signature.name for one in graph.library.function}
@@ -199,6 +211,7 @@ class _Checkers:
         self.taken.add(name)
         function.signature.name = name
         self.functions.append(function)
+        self.traced.append(found.function)
         return name, found.names
 
 

@@ -95,6 +95,14 @@ REFUSED_FOR = {
             "leaves out a place outside the image, or ends where its index overflows",
         ),
     ),
+    **dict.fromkeys(
+        ("DatasetToTFRecord", "ExperimentalDatasetToTFRecord"),
+        (
+            "does not state",
+            "writes strings of a data set that states no shapes, or ends at the first "
+            "element of several",
+        ),
+    ),
     "DenseCountSparseOutput": (
         r"prod\(shape\(values\)",
         "keeps 32 bits of the number of rows without elements, or counts for minutes",
@@ -153,6 +161,14 @@ REFUSED_FOR = {
     "KmeansPlusPlusInitialization": (
         "num_retries_per_sample is|points (contains|has too few)",
         "draws without end, or past the end of the points, where it finds no other row",
+    ),
+    **dict.fromkeys(
+        ("LookupTableImport", "LookupTableImportV2"),
+        (
+            "is a dense table",
+            "leaves a table without buckets, in which a lookup ends, or reads past the "
+            "end of its keys",
+        ),
     ),
     "LRN": (
         r"most\(shape\(input\)",
@@ -225,7 +241,12 @@ REFUSED_FOR = {
     ),
     "RecordInput": (
         "file_parallelism",
-        "reads nothing for a batch of no records, or waits without end",
+        "reads nothing for a batch of no records, waits without end, or starts threads "
+        "until none is left",
+    ),
+    "SplitV": (
+        "in a graph",
+        "takes sizes of int8 that are no constant, or ends",
     ),
     "SpaceToBatch": (
         r"shape\(input\)",

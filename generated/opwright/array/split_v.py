@@ -62,7 +62,7 @@ class SplitV(Op, Generic[T]):
     one of them may be -1, for what the others leave. Anything else is refused. Parts
     may be empty. Split cuts equal parts, and ConcatV2 puts the parts together again.
 
-    Sizes of int8 that are a constant of a graph end the process.
+    In a graph, sizes of int8 are refused: they end the process if they are a constant.
 
     Gradient: registered.
 
@@ -82,6 +82,7 @@ class SplitV(Op, Generic[T]):
     REQUIRES = (
         "rank(size_splits) == 1",
         "num_split < 2**20",
+        'eager or dtype(size_splits) != "int8"',
     )
     SHAPES = {
         "value": "where((*x,), -1 in size_splits or x[split_dim] == sum(size_splits))",
@@ -115,7 +116,8 @@ class SplitV(Op, Generic[T]):
         refused. Parts may be empty. Split cuts equal parts, and ConcatV2 puts the parts
         together again.
 
-        Sizes of int8 that are a constant of a graph end the process.
+        In a graph, sizes of int8 are refused: they end the process if they are a
+        constant.
 
         Gradient: registered.
 
@@ -138,7 +140,8 @@ class SplitV(Op, Generic[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `rank(size_splits) == 1`, `num_split < 2**20`.
+                `rank(size_splits) == 1`, `num_split < 2**20`,
+                `eager or dtype(size_splits) != "int8"`.
 
         Example:
             >>> head, body, tail = split_v([1, 2, 3, 4, 5, 6], [1, -1, 2], 0, 3)
@@ -213,7 +216,7 @@ def split_v(
     one of them may be -1, for what the others leave. Anything else is refused. Parts
     may be empty. Split cuts equal parts, and ConcatV2 puts the parts together again.
 
-    Sizes of int8 that are a constant of a graph end the process.
+    In a graph, sizes of int8 are refused: they end the process if they are a constant.
 
     Gradient: registered.
 
@@ -236,7 +239,7 @@ def split_v(
 
     Raises:
         OpError: the op refuses an argument. The call needs `rank(size_splits) == 1`,
-            `num_split < 2**20`.
+            `num_split < 2**20`, `eager or dtype(size_splits) != "int8"`.
 
     Example:
         >>> head, body, tail = split_v([1, 2, 3, 4, 5, 6], [1, -1, 2], 0, 3)

@@ -45,11 +45,9 @@ class InitializeTableFromDataset(Op):
     """Fills a table that can be filled once, from a data set.
 
     Each element has to be a pair of scalars, a key and its value, of the table's
-    dtypes. In a graph, elements of other dtypes can end the process, if the table or
-    the data set is made in the graph or is an argument of it. Do not batch them: a data
-    set of other dtypes or forms is refused if it says so, and else may leave the call
-    waiting forever. The data set has to end. A key that comes twice has to have the
-    same value each time.
+    dtypes. Do not batch them: a data set of other dtypes or forms is refused if it says
+    so, and else may leave the call waiting forever. The data set has to end. A key that
+    comes twice has to have the same value each time.
 
     InitializeTableV2 takes tensors, InitializeTableFromTextFileV2 a file. A table that
     has been filled before stays as it is.
@@ -89,11 +87,9 @@ class InitializeTableFromDataset(Op):
         """Fills a table that can be filled once, from a data set.
 
         Each element has to be a pair of scalars, a key and its value, of the table's
-        dtypes. In a graph, elements of other dtypes can end the process, if the table
-        or the data set is made in the graph or is an argument of it. Do not batch them:
-        a data set of other dtypes or forms is refused if it says so, and else may leave
-        the call waiting forever. The data set has to end. A key that comes twice has to
-        have the same value each time.
+        dtypes. Do not batch them: a data set of other dtypes or forms is refused if it
+        says so, and else may leave the call waiting forever. The data set has to end. A
+        key that comes twice has to have the same value each time.
 
         InitializeTableV2 takes tensors, InitializeTableFromTextFileV2 a file. A table
         that has been filled before stays as it is.
@@ -157,11 +153,9 @@ def initialize_table_from_dataset(
     """Fills a table that can be filled once, from a data set.
 
     Each element has to be a pair of scalars, a key and its value, of the table's
-    dtypes. In a graph, elements of other dtypes can end the process, if the table or
-    the data set is made in the graph or is an argument of it. Do not batch them: a data
-    set of other dtypes or forms is refused if it says so, and else may leave the call
-    waiting forever. The data set has to end. A key that comes twice has to have the
-    same value each time.
+    dtypes. Do not batch them: a data set of other dtypes or forms is refused if it says
+    so, and else may leave the call waiting forever. The data set has to end. A key that
+    comes twice has to have the same value each time.
 
     InitializeTableV2 takes tensors, InitializeTableFromTextFileV2 a file. A table that
     has been filled before stays as it is.

@@ -11,13 +11,12 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    are_importable,
     context,
     describe_missing_args,
     execute,
     graphs,
     new,
-    rank_of,
-    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -60,10 +59,8 @@ class LookupTableImport(Op):
     one fills it, later ones change nothing or are refused.
 
     A dense table takes what LookupTableExport gave, buckets without a key included.
-    Keys need the second dimension that they have there, even if they are scalars. A
-    vector of keys with another number of values is refused. The handle does not say
-    that a table is dense: a vector of one key with one value ends the process, as a
-    scalar does.
+    Keys need the second dimension that they have there, even if they are scalars;
+    others are refused.
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
@@ -79,7 +76,7 @@ class LookupTableImport(Op):
     """
 
     OP_NAME = "LookupTableImport"
-    REQUIRES = ("rank(keys) == 0 or shape(values)[:1] == shape(keys)[:1]",)
+    REQUIRES = ("importable(table_handle, keys, values)",)
     SHAPES = {
         "table_handle": "(2,)",
         "keys": "(n,)",
@@ -111,10 +108,8 @@ class LookupTableImport(Op):
         first one fills it, later ones change nothing or are refused.
 
         A dense table takes what LookupTableExport gave, buckets without a key included.
-        Keys need the second dimension that they have there, even if they are scalars. A
-        vector of keys with another number of values is refused. The handle does not say
-        that a table is dense: a vector of one key with one value ends the process, as a
-        scalar does.
+        Keys need the second dimension that they have there, even if they are scalars;
+        others are refused.
 
         Its handle is a reference, which works in graphs alone: prefer the op that ends
         in V2.
@@ -133,7 +128,7 @@ class LookupTableImport(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `rank(keys) == 0 or shape(values)[:1] == shape(keys)[:1]`.
+                `importable(table_handle, keys, values)`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -147,7 +142,7 @@ class LookupTableImport(Op):
         op: LookupTableImport = new(LookupTableImport)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(keys, values):
+            if scope.eager and not graphs.stack and _holds(table_handle, keys, values):
                 execute(
                     context[CURRENT],
                     "LookupTableImport",
@@ -162,10 +157,10 @@ class LookupTableImport(Op):
         return op._build(scope, (table_handle, keys, values), {}, fast_path_error)
 
 
-def _holds(keys: object, values: object) -> bool:
+def _holds(table_handle: object, keys: object, values: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return rank_of(keys) == 0 or sizes_of(values)[:1] == sizes_of(keys)[:1]
+        return are_importable(table_handle, keys, values)
     except Exception:
         return False
 
@@ -189,10 +184,8 @@ def lookup_table_import(
     one fills it, later ones change nothing or are refused.
 
     A dense table takes what LookupTableExport gave, buckets without a key included.
-    Keys need the second dimension that they have there, even if they are scalars. A
-    vector of keys with another number of values is refused. The handle does not say
-    that a table is dense: a vector of one key with one value ends the process, as a
-    scalar does.
+    Keys need the second dimension that they have there, even if they are scalars;
+    others are refused.
 
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
@@ -212,7 +205,7 @@ def lookup_table_import(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `rank(keys) == 0 or shape(values)[:1] == shape(keys)[:1]`.
+            `importable(table_handle, keys, values)`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -226,7 +219,7 @@ def lookup_table_import(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack and _holds(keys, values):
+        if context[EAGER] and not graphs.stack and _holds(table_handle, keys, values):
             _result = execute(
                 context[CURRENT], "LookupTableImport", name, table_handle, keys, values
             )

@@ -11,14 +11,13 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    are_importable,
     context,
     describe_missing_args,
     elements_of,
     execute,
     graphs,
     new,
-    rank_of,
-    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -61,10 +60,8 @@ class LookupTableImportV2(Op):
     one fills it, later ones change nothing or are refused.
 
     A dense table takes what LookupTableExportV2 gave, buckets without a key included.
-    Keys need the second dimension that they have there, even if they are scalars. A
-    vector of keys with another number of values is refused. The handle does not say
-    that a table is dense: a vector of one key with one value ends the process, as a
-    scalar does.
+    Keys need the second dimension that they have there, even if they are scalars;
+    others are refused.
 
     Stateful. Gradient: none registered.
 
@@ -80,7 +77,7 @@ class LookupTableImportV2(Op):
     OP_NAME = "LookupTableImportV2"
     REQUIRES = (
         "elements(table_handle) == 1",
-        "rank(keys) == 0 or shape(values)[:1] == shape(keys)[:1]",
+        "importable(table_handle, keys, values)",
     )
     SHAPES = {
         "table_handle": "()",
@@ -114,9 +111,7 @@ class LookupTableImportV2(Op):
 
         A dense table takes what LookupTableExportV2 gave, buckets without a key
         included. Keys need the second dimension that they have there, even if they are
-        scalars. A vector of keys with another number of values is refused. The handle
-        does not say that a table is dense: a vector of one key with one value ends the
-        process, as a scalar does.
+        scalars; others are refused.
 
         Stateful. Gradient: none registered.
 
@@ -132,8 +127,7 @@ class LookupTableImportV2(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(table_handle) == 1`,
-                `rank(keys) == 0 or shape(values)[:1] == shape(keys)[:1]`.
+                `elements(table_handle) == 1`, `importable(table_handle, keys, values)`.
 
         Example:
             >>> table = opwright.lookup.anonymous_mutable_hash_table(tf.string, tf.int64)
@@ -166,8 +160,8 @@ class LookupTableImportV2(Op):
 def _holds(table_handle: object, keys: object, values: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(table_handle) == 1 and (
-            rank_of(keys) == 0 or sizes_of(values)[:1] == sizes_of(keys)[:1]
+        return elements_of(table_handle) == 1 and are_importable(
+            table_handle, keys, values
         )
     except Exception:
         return False
@@ -192,10 +186,8 @@ def lookup_table_import_v2(
     one fills it, later ones change nothing or are refused.
 
     A dense table takes what LookupTableExportV2 gave, buckets without a key included.
-    Keys need the second dimension that they have there, even if they are scalars. A
-    vector of keys with another number of values is refused. The handle does not say
-    that a table is dense: a vector of one key with one value ends the process, as a
-    scalar does.
+    Keys need the second dimension that they have there, even if they are scalars;
+    others are refused.
 
     Stateful. Gradient: none registered.
 
@@ -212,8 +204,7 @@ def lookup_table_import_v2(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(table_handle) == 1`,
-            `rank(keys) == 0 or shape(values)[:1] == shape(keys)[:1]`.
+            `elements(table_handle) == 1`, `importable(table_handle, keys, values)`.
 
     Example:
         >>> table = opwright.lookup.anonymous_mutable_hash_table(tf.string, tf.int64)

@@ -13,11 +13,15 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    broadcast_of,
     context,
     describe_missing_args,
     execute,
     graphs,
+    has_room,
     new,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -89,6 +93,7 @@ class SoftmaxCrossEntropyWithLogits(Op, Generic[T]):
     """
 
     OP_NAME = "SoftmaxCrossEntropyWithLogits"
+    REQUIRES = ("memory(T, broadcast(shape(features), shape(labels))[:1])",)
     SHAPES = {
         "features": "(*f,)",
         "labels": "where((*l,), len(f) <= 2 and len(l) <= 2 and (max(len(f), len(l)) == 2))",
@@ -147,7 +152,8 @@ class SoftmaxCrossEntropyWithLogits(Op, Generic[T]):
                 its row; the gradient for `features` is this times that for `loss`.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(T, broadcast(shape(features), shape(labels))[:1])`.
 
         Example:
             >>> scores, labels = [[0.0, 0.0]], [[1.0, 0.0]]
@@ -162,7 +168,7 @@ class SoftmaxCrossEntropyWithLogits(Op, Generic[T]):
         op: SoftmaxCrossEntropyWithLogits[U] = new(SoftmaxCrossEntropyWithLogits)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(features, labels):
                 op.loss, op.backprop = execute(
                     context[CURRENT],
                     "SoftmaxCrossEntropyWithLogits",
@@ -174,6 +180,17 @@ class SoftmaxCrossEntropyWithLogits(Op, Generic[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (features, labels), {}, fast_path_error)
+
+
+def _holds(features: object, labels: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(
+            some_dtype_of(features, labels),
+            broadcast_of(sizes_of(features), sizes_of(labels))[:1],
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -216,7 +233,8 @@ def softmax_cross_entropy_with_logits(
             row; the gradient for `features` is this times that for `loss`.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(T, broadcast(shape(features), shape(labels))[:1])`.
 
     Example:
         >>> scores, labels = [[0.0, 0.0]], [[1.0, 0.0]]
@@ -231,7 +249,7 @@ def softmax_cross_entropy_with_logits(
     fast_path_error = None
     _result: SoftmaxCrossEntropyWithLogitsOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(features, labels):
             _result = SoftmaxCrossEntropyWithLogitsOutputs._make(
                 execute(
                     context[CURRENT],

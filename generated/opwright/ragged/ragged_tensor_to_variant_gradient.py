@@ -16,6 +16,7 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     are_held,
+    are_joined,
     as_dtype,
     contents_of,
     context,
@@ -67,9 +68,8 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
     are joined in the order of the rows. A variant that holds nothing stands for zeros.
     Only packing with `batched_input` has this gradient.
 
-    The variants do not say how many values they have: more values than
-    `dense_values_shape` allows can end the process. So can values of another dtype than
-    `Tvalues`, where the variants are an input of a graph.
+    More values than `dense_values_shape` has room for are refused, and so are values of
+    another dtype than `Tvalues`.
 
     Gradient: none registered.
 
@@ -93,6 +93,7 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
         "0 < elements(dense_values_shape) < 255",
         "memory(Tvalues, contents(dense_values_shape))",
         "holds(encoded_ragged_grad, Tvalues)",
+        "joins(encoded_ragged_grad, row_splits, dense_values_shape)",
     )
     SHAPES = {
         "encoded_ragged_grad": "(*x,)",
@@ -124,9 +125,8 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
         and are joined in the order of the rows. A variant that holds nothing stands for
         zeros. Only packing with `batched_input` has this gradient.
 
-        The variants do not say how many values they have: more values than
-        `dense_values_shape` allows can end the process. So can values of another dtype
-        than `Tvalues`, where the variants are an input of a graph.
+        More values than `dense_values_shape` has room for are refused, and so are
+        values of another dtype than `Tvalues`.
 
         Gradient: none registered.
 
@@ -152,7 +152,8 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
                 `rank(dense_values_shape) == 1`,
                 `0 < elements(dense_values_shape) < 255`,
                 `memory(Tvalues, contents(dense_values_shape))`,
-                `holds(encoded_ragged_grad, Tvalues)`.
+                `holds(encoded_ragged_grad, Tvalues)`,
+                `joins(encoded_ragged_grad, row_splits, dense_values_shape)`.
 
         Example:
             >>> splits = np.int64([0, 2, 2, 5])
@@ -218,6 +219,7 @@ def _holds(
             and 0 < elements_of(dense_values_shape) < 255
             and has_room(dtype_name(Tvalues), contents_of(dense_values_shape))
             and are_held(dtype_name(Tvalues), encoded_ragged_grad)
+            and are_joined(encoded_ragged_grad, row_splits, dense_values_shape)
         )
     except Exception:
         return False
@@ -239,9 +241,8 @@ def ragged_tensor_to_variant_gradient(
     are joined in the order of the rows. A variant that holds nothing stands for zeros.
     Only packing with `batched_input` has this gradient.
 
-    The variants do not say how many values they have: more values than
-    `dense_values_shape` allows can end the process. So can values of another dtype than
-    `Tvalues`, where the variants are an input of a graph.
+    More values than `dense_values_shape` has room for are refused, and so are values of
+    another dtype than `Tvalues`.
 
     Gradient: none registered.
 
@@ -265,7 +266,8 @@ def ragged_tensor_to_variant_gradient(
             `elements(encoded_ragged_grad) < elements(row_splits)`,
             `rank(dense_values_shape) == 1`, `0 < elements(dense_values_shape) < 255`,
             `memory(Tvalues, contents(dense_values_shape))`,
-            `holds(encoded_ragged_grad, Tvalues)`.
+            `holds(encoded_ragged_grad, Tvalues)`,
+            `joins(encoded_ragged_grad, row_splits, dense_values_shape)`.
 
     Example:
         >>> splits = np.int64([0, 2, 2, 5])

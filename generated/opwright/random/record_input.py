@@ -13,6 +13,7 @@ from opwright_runtime.gencode import (
     Scope,
     TString,
     TensorOp,
+    can_start,
     context,
     default,
     describe_missing_args,
@@ -50,7 +51,7 @@ class RecordInput(TensorOp[TString]):
     read by several threads at once, and their records mixed in a buffer; a call waits
     until that is half full, or the pass at its end. The threads start with the first
     call. A pattern without files is refused then. Each op with other attrs has threads
-    of its own, which never end: where no thread can be started, that ends the process.
+    of its own, which never end: a call for which none can be started is refused.
 
     The kernel controls reading, and a program can neither know nor save how far it is:
     TFRecordDatasetV2 with ShuffleDatasetV3 are what new programs should call.
@@ -73,6 +74,7 @@ class RecordInput(TensorOp[TString]):
     REQUIRES = (
         "file_buffer_size != 0",
         "1 <= file_parallelism % 2**32 <= 2**15",
+        "threads(file_parallelism % 2**32 + 2)",
         'memory("string", batch_size)',
     )
     SHAPES = {
@@ -169,8 +171,8 @@ class RecordInput(TensorOp[TString]):
         shuffled for each pass, read by several threads at once, and their records mixed
         in a buffer; a call waits until that is half full, or the pass at its end. The
         threads start with the first call. A pattern without files is refused then. Each
-        op with other attrs has threads of its own, which never end: where no thread can
-        be started, that ends the process.
+        op with other attrs has threads of its own, which never end: a call for which
+        none can be started is refused.
 
         The kernel controls reading, and a program can neither know nor save how far it
         is: TFRecordDatasetV2 with ShuffleDatasetV3 are what new programs should call.
@@ -201,7 +203,7 @@ class RecordInput(TensorOp[TString]):
         Raises:
             OpError: the op refuses an argument. The call needs `file_buffer_size != 0`,
                 `1 <= file_parallelism % 2**32 <= 2**15`,
-                `memory("string", batch_size)`.
+                `threads(file_parallelism % 2**32 + 2)`, `memory("string", batch_size)`.
 
         Example:
             >>> with tf.io.TFRecordWriter("votes.tfrecord") as writer:
@@ -272,6 +274,7 @@ def _holds(file_buffer_size: int, file_parallelism: int, batch_size: int) -> boo
         return (
             file_buffer_size != 0
             and 1 <= file_parallelism % 4294967296 <= 32768
+            and can_start(file_parallelism % 4294967296 + 2)
             and has_room("string", batch_size)
         )
     except Exception:
@@ -298,7 +301,7 @@ def record_input(
     read by several threads at once, and their records mixed in a buffer; a call waits
     until that is half full, or the pass at its end. The threads start with the first
     call. A pattern without files is refused then. Each op with other attrs has threads
-    of its own, which never end: where no thread can be started, that ends the process.
+    of its own, which never end: a call for which none can be started is refused.
 
     The kernel controls reading, and a program can neither know nor save how far it is:
     TFRecordDatasetV2 with ShuffleDatasetV3 are what new programs should call.
@@ -327,7 +330,8 @@ def record_input(
 
     Raises:
         OpError: the op refuses an argument. The call needs `file_buffer_size != 0`,
-            `1 <= file_parallelism % 2**32 <= 2**15`, `memory("string", batch_size)`.
+            `1 <= file_parallelism % 2**32 <= 2**15`,
+            `threads(file_parallelism % 2**32 + 2)`, `memory("string", batch_size)`.
 
     Example:
         >>> with tf.io.TFRecordWriter("votes.tfrecord") as writer:

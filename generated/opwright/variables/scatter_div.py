@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     dtype_of,
     execute,
     graphs,
+    is_divided,
     new,
     product_of,
 )
@@ -67,8 +68,9 @@ class ScatterDiv(TensorOp[T]):
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, one division follows the other. Integers are cut
     off towards zero; a divisor 0 gives infinity or nan for floats. For integers it is
-    refused where the graph knows the divisors, and else ends the process on the CPU, as
-    the least integer over -1 does.
+    refused, and so is the least integer over -1. A graph refuses it when it runs, in
+    `opwright.checked()`; else both end the process on the CPU, unless the graph knows
+    the divisors.
 
     On the CPU an index that is not in range is refused, and rows before it are changed
     by then; GPUs leave its row out. This one is for reference variables, of graphs and
@@ -96,6 +98,7 @@ class ScatterDiv(TensorOp[T]):
     OP_NAME = "ScatterDiv"
     REQUIRES = (
         'T in ("float16", "bfloat16", "float32", "float64", "complex64", "complex128") or prod(contents(updates)) != 0',
+        "divides(ref, indices, updates)",
     )
     SHAPES = {
         "ref": "(n, *r)",
@@ -154,8 +157,9 @@ class ScatterDiv(TensorOp[T]):
         A scalar in `updates` counts for every row, and `indices` may have any shape. Of
         an index that is there several times, one division follows the other. Integers
         are cut off towards zero; a divisor 0 gives infinity or nan for floats. For
-        integers it is refused where the graph knows the divisors, and else ends the
-        process on the CPU, as the least integer over -1 does.
+        integers it is refused, and so is the least integer over -1. A graph refuses it
+        when it runs, in `opwright.checked()`; else both end the process on the CPU,
+        unless the graph knows the divisors.
 
         On the CPU an index that is not in range is refused, and rows before it are
         changed by then; GPUs leave its row out. This one is for reference variables, of
@@ -190,7 +194,7 @@ class ScatterDiv(TensorOp[T]):
         Raises:
             OpError: the op refuses an argument. The call needs `T in ("float16",
                 "bfloat16", "float32", "float64", "complex64", "complex128") or
-                prod(contents(updates)) != 0`.
+                prod(contents(updates)) != 0`, `divides(ref, indices, updates)`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -205,7 +209,7 @@ class ScatterDiv(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(ref, updates):
+            if scope.eager and not graphs.stack and _holds(ref, indices, updates):
                 op.output_ref = execute(
                     context[CURRENT],
                     "ScatterDiv",
@@ -231,14 +235,14 @@ DEFAULTS = ScatterDiv.Options()
 MERGE = ScatterDiv.Options.merge
 
 
-def _holds(ref: object, updates: object) -> bool:
+def _holds(ref: object, indices: object, updates: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
             dtype_of(ref, updates)
             in ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
             or product_of(contents_of(updates)) != 0
-        )
+        ) and is_divided(ref, indices, updates)
     except Exception:
         return False
 
@@ -263,8 +267,9 @@ def scatter_div(
     A scalar in `updates` counts for every row, and `indices` may have any shape. Of an
     index that is there several times, one division follows the other. Integers are cut
     off towards zero; a divisor 0 gives infinity or nan for floats. For integers it is
-    refused where the graph knows the divisors, and else ends the process on the CPU, as
-    the least integer over -1 does.
+    refused, and so is the least integer over -1. A graph refuses it when it runs, in
+    `opwright.checked()`; else both end the process on the CPU, unless the graph knows
+    the divisors.
 
     On the CPU an index that is not in range is refused, and rows before it are changed
     by then; GPUs leave its row out. This one is for reference variables, of graphs and
@@ -296,7 +301,7 @@ def scatter_div(
     Raises:
         OpError: the op refuses an argument. The call needs `T in ("float16",
             "bfloat16", "float32", "float64", "complex64", "complex128") or
-            prod(contents(updates)) != 0`.
+            prod(contents(updates)) != 0`, `divides(ref, indices, updates)`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -310,7 +315,7 @@ def scatter_div(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(ref, updates):
+        if context[EAGER] and not graphs.stack and _holds(ref, indices, updates):
             _result = execute(
                 context[CURRENT],
                 "ScatterDiv",

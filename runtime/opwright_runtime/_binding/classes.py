@@ -60,6 +60,7 @@ from opwright_runtime._binding.properties import (
 )
 from opwright_runtime._binding.resources import (
     are_held,
+    are_importable,
     are_pairs,
     is_divided,
     is_single,
@@ -70,6 +71,8 @@ from opwright_runtime._binding.scope import Scope
 from opwright_runtime._binding.signatures import describe_missing_args
 from opwright_runtime._binding.tensor_op import TensorOp
 from opwright_runtime._binding.texts import are_named, are_slices
+from opwright_runtime._binding.threads import can_start
+from opwright_runtime._binding.variants import are_joined
 from opwright_runtime._binding.view import OpInputs
 from opwright_runtime._internals import CURRENT, EAGER, execute, graphs
 from opwright_runtime._internals import contexts as context
@@ -223,6 +226,8 @@ __all__ = [
     "all_tensors",
     "are_distinct",
     "are_held",
+    "are_importable",
+    "are_joined",
     "are_named",
     "are_pairs",
     "are_slices",
@@ -237,6 +242,7 @@ __all__ = [
     "banded_of",
     "batches_of",
     "broadcast_of",
+    "can_start",
     "contents_of",
     "context",
     "default",

@@ -74,6 +74,26 @@ def is_table(handle: tf.Tensor, keys: str, values: str) -> bool | None:
     return made == [keys, values]
 
 
+def is_importable(table: tf.Tensor, keys: tf.Tensor, values: tf.Tensor) -> bool | None:
+    """Whether an import can fill a table of a graph; None if it is unknown.
+
+    Args:
+        table: the handle, or a reference to one.
+        keys: what the import takes as keys.
+        values: what it takes as values.
+    """
+    source = source_of(table)
+    if type(source) is EagerTensor:
+        if type(keys) is EagerTensor and type(values) is EagerTensor:
+            return _eagerly(resources.are_importable, source, keys, values)
+        return None
+    if "HashTable" not in source.op.type:
+        return None
+    if "Dense" not in source.op.type:
+        return True
+    return resources.fits_dense_table(keys.shape, source.op.inputs[0].shape)
+
+
 def is_removable(handle: _Handle) -> bool:
     """Whether a resource can be removed, by the text of its handle.
 

@@ -14,10 +14,12 @@ from typing import Any
 import tensorflow as tf
 
 from opwright_notation.conditions import (
+    EAGER,
     JOINT,
     OF_HANDLES,
     OF_LISTS,
     PROPERTIES,
+    THREADS,
     Condition,
     bounded,
     conjuncts,
@@ -37,6 +39,8 @@ from opwright_runtime._binding import (
     properties,
     resources,
     texts,
+    threads,
+    variants,
 )
 from opwright_runtime._binding.narrowing import EagerTensor
 from opwright_runtime._binding.op_info import OpInfo, refused_attr
@@ -76,6 +80,8 @@ _JOINT: dict[str, Callable[..., object]] = {
     "banded": properties.banded_of,
     "pairs": resources.are_pairs,
     "single": resources.is_single,
+    "importable": resources.are_importable,
+    "joins": variants.are_joined,
     "divides": resources.is_divided,
     "convolves": properties.is_convolved,
     "subscripts": equations.are_subscripts,
@@ -113,7 +119,7 @@ def check(
         if _is_bounded(text, info, tensors):
             continue
         if condition is None:
-            condition = _condition(info, tensors, attrs, eager or checked)
+            condition = _condition(info, tensors, attrs, eager, checked)
         for part in conjuncts(parsed(text)):
             for index in condition.positions(part):
                 at = condition.at(index)
@@ -167,8 +173,13 @@ def _check_attrs(info: OpInfo, attrs: Mapping[str, object], eager: bool) -> None
 
 
 def _condition(
-    info: OpInfo, tensors: Sequence[Any], attrs: Mapping[str, Any], has_limit: bool
+    info: OpInfo,
+    tensors: Sequence[Any],
+    attrs: Mapping[str, Any],
+    eager: bool,
+    checked: bool,
 ) -> Condition:
+    has_limit = eager or checked
     given = {arg.name: one for arg, one in zip(info.inputs, tensors, strict=True)}
     lists = {arg.name: arg.is_list for arg in info.inputs}
     lengths = {name: len(given[name]) if lists[name] else None for name in given}
@@ -176,6 +187,8 @@ def _condition(
     def property_of(
         name: str, argument: str, index: int | None, more: tuple[object, ...]
     ) -> object:
+        if name == THREADS:
+            return threads.can_start(more[0]) if has_limit else None
         if name in JOINT:
             names = map(str, (argument, *more))
             return _joint(name, [given.get(one, attrs.get(one)) for one in names])
@@ -185,7 +198,7 @@ def _condition(
     def shortage(dtype: object, sizes: tuple[int, ...]) -> str | None:
         return _shortage(dtype, sizes) if has_limit else None
 
-    known = Facts(facts(info, tensors, attrs))
+    known = Facts(facts(info, tensors, attrs) | {EAGER: eager})
     return Condition(known, None, lengths, property_of, shortage)
 
 
@@ -253,6 +266,8 @@ def _joint(name: str, arguments: Sequence[Any]) -> object:
         return of_list(name, *arguments)
     tensors = arguments[: JOINT[name][0]]
     try:
+        if name == "importable" and type(tensors[0]) is not EagerTensor:
+            return handles.is_importable(*tensors)
         if any(type(one) is not EagerTensor for one in tensors):
             if name not in OF_HANDLES:
                 return None

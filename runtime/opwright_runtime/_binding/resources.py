@@ -172,19 +172,76 @@ def are_pairs(table: Any, dataset: Any) -> bool:
 
 
 def is_single(dataset: tf.Tensor) -> bool:
-    """Whether elements of a data set have one value each, as far as it states shapes.
+    """Whether a data set states that its elements have one value each.
 
-    An iterator of scalars names the shape of elements that are none.
+    The refusal of an iterator of another shape names the shape that the elements have.
+    If two iterators of different ranks are taken, their rank is unknown.
     """
-    iterator = tf.raw_ops.AnonymousIteratorV3(
-        output_types=["string"], output_shapes=[[]]
-    )
+    taken = 0
+    for shape in ([], [1]):
+        iterator = tf.raw_ops.AnonymousIteratorV3(
+            output_types=["string"], output_shapes=[shape]
+        )
+        try:
+            tf.raw_ops.MakeIterator(dataset=dataset, iterator=iterator)
+        except tf.errors.InvalidArgumentError as error:
+            stated = re.search(r"but got \[([\d,?]*)\]", str(error))
+            if stated is None:
+                return True  # TensorFlow refuses such elements.
+            if not {*stated[1].split(",")} <= {"1", ""}:
+                return False
+        else:
+            taken += 1
+    return taken < 2
+
+
+#: A size that no key of a table has.
+_NO_SIZE = 2**30 + 1
+
+
+def are_importable(table: tf.Tensor, keys: tf.Tensor, values: tf.Tensor) -> bool:
+    """Whether an import can fill a table with keys of this shape.
+
+    A handle does not say whether a table is dense. The refusal of an import without
+    keys does: it names the shape that the values must have.
+    """
+    if type(keys) is not EagerTensor or type(values) is not EagerTensor:
+        raise TypeError
     try:
-        tf.raw_ops.MakeIterator(dataset=dataset, iterator=iterator)
+        tf.raw_ops.LookupTableImportV2(
+            table_handle=table,
+            keys=tf.zeros([0, 1, _NO_SIZE], keys.dtype),
+            values=tf.zeros([0], values.dtype),
+        )
     except tf.errors.InvalidArgumentError as error:
-        found = re.search(r"expected \[\] but got \[([\d,?]+)\]", str(error))
-        return found is None or {*found[1].split(",")} <= {"1", "?"}
-    return True
+        text = str(error)
+    else:
+        return True
+    of_key = re.search(r"end with the table's key shape \[(\d+)\]", text)
+    if of_key is None:
+        expected = re.search(r"Expected shape \[0,1,(\d+)", text)
+        if expected is None or int(expected[1]) == _NO_SIZE:
+            return True  # The table is not dense, or has other dtypes.
+    key = tf.TensorShape([] if of_key is None else [int(of_key[1])])
+    return fits_dense_table(keys.shape, key) is not False
+
+
+def fits_dense_table(keys: tf.TensorShape, key: tf.TensorShape) -> bool | None:
+    """Whether a dense table takes an import of keys; None if it is unknown.
+
+    Args:
+        keys: the shape of all keys.
+        key: the shape of one key of the table.
+    """
+    if keys.rank is None or keys.rank != 2:
+        return None if keys.rank is None else False
+    rows, columns = keys
+    if rows == 0:
+        return False  # Lookups in a table without buckets end the process.
+    wanted = key.num_elements()
+    if columns is not None and wanted is not None and columns != wanted:
+        return False
+    return None if None in (rows, columns, wanted) else True
 
 
 def _dtypes_of_table(table: Any) -> tuple[str, str]:

@@ -47,9 +47,9 @@ class ExperimentalDatasetToTFRecord(Op):
     """Writes the elements of a data set to a file of TFRecords.
 
     Elements must be single strings, scalars, and each becomes a record. Elements of
-    other dtypes or of several components are refused, and so are tensors of several
-    strings. A data set that leaves the size of its elements open, as BatchDatasetV2
-    does, is not refused: an element of several strings ends the process then.
+    other dtypes or of several components are refused. So is a data set that does not
+    state that its elements are scalars, as one of tf.numpy_function: `map(lambda x:
+    tf.reshape(x, []))` states it.
 
     A file of that name is overwritten. The whole data set is read while the op runs.
     TFRecordDatasetV2 reads the file.
@@ -93,9 +93,9 @@ class ExperimentalDatasetToTFRecord(Op):
         """Writes the elements of a data set to a file of TFRecords.
 
         Elements must be single strings, scalars, and each becomes a record. Elements of
-        other dtypes or of several components are refused, and so are tensors of several
-        strings. A data set that leaves the size of its elements open, as BatchDatasetV2
-        does, is not refused: an element of several strings ends the process then.
+        other dtypes or of several components are refused. So is a data set that does
+        not state that its elements are scalars, as one of tf.numpy_function:
+        `map(lambda x: tf.reshape(x, []))` states it.
 
         A file of that name is overwritten. The whole data set is read while the op
         runs. TFRecordDatasetV2 reads the file.
@@ -167,9 +167,9 @@ def experimental_dataset_to_tf_record(
     """Writes the elements of a data set to a file of TFRecords.
 
     Elements must be single strings, scalars, and each becomes a record. Elements of
-    other dtypes or of several components are refused, and so are tensors of several
-    strings. A data set that leaves the size of its elements open, as BatchDatasetV2
-    does, is not refused: an element of several strings ends the process then.
+    other dtypes or of several components are refused. So is a data set that does not
+    state that its elements are scalars, as one of tf.numpy_function: `map(lambda x:
+    tf.reshape(x, []))` states it.
 
     A file of that name is overwritten. The whole data set is read while the op runs.
     TFRecordDatasetV2 reads the file.

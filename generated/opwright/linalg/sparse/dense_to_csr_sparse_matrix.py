@@ -21,7 +21,9 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -76,6 +78,7 @@ class DenseToCSRSparseMatrix(TensorOp[TVariant]):
     """
 
     OP_NAME = "DenseToCSRSparseMatrix"
+    REQUIRES = ('memory("int32", shape(dense_input)[:-1])',)
     SHAPES = {
         "dense_input": "where((*x,), len(x) == 2 or len(x) == 3)",
         "indices": "(nnz, len(x))",
@@ -125,7 +128,8 @@ class DenseToCSRSparseMatrix(TensorOp[TVariant]):
             sparse_output: variant, `scalar of *x`. Handle of the sparse matrix.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory("int32", shape(dense_input)[:-1])`.
 
         Example:
             >>> dense = np.float32([[0, 5], [7, 0]])
@@ -147,6 +151,7 @@ class DenseToCSRSparseMatrix(TensorOp[TVariant]):
                     and -9223372036854775808 <= indices <= 9223372036854775807
                     or fits(TInt64, indices)
                 )
+                and _holds(dense_input)
             ):
                 op.sparse_output = execute(
                     context[CURRENT],
@@ -159,6 +164,14 @@ class DenseToCSRSparseMatrix(TensorOp[TVariant]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (dense_input, indices), {}, fast_path_error)
+
+
+def _holds(dense_input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room("int32", sizes_of(dense_input)[:-1])
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -197,7 +210,8 @@ def dense_to_csr_sparse_matrix(
         sparse_output: variant, `scalar of *x`. Handle of the sparse matrix.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory("int32", shape(dense_input)[:-1])`.
 
     Example:
         >>> dense = np.float32([[0, 5], [7, 0]])
@@ -219,6 +233,7 @@ def dense_to_csr_sparse_matrix(
                 and -9223372036854775808 <= indices <= 9223372036854775807
                 or fits(TInt64, indices)
             )
+            and _holds(dense_input)
         ):
             _result = execute(
                 context[CURRENT], "DenseToCSRSparseMatrix", name, dense_input, indices
