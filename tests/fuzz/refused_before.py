@@ -14,6 +14,7 @@ REFUSED_BEFORE = {
         "reads past the end of smaller inputs, and writes past its buffers for larger "
         "ones",
     ),
+    "AvgPool3DGrad": "reads past the end of a smaller gradient, or ends",
     "Conv": "takes a filter of another rank where the result is empty, or ends",
     "FractionalAvgPoolGrad": "writes past the end of a smaller image",
     "FractionalMaxPoolGrad": "reads before the image, or writes past its own buffers",
@@ -23,6 +24,7 @@ REFUSED_BEFORE = {
             "QuantizedMatMulWithBiasAndDequantize",
             "QuantizedMatMulWithBiasAndRelu",
             "QuantizedMatMulWithBiasAndReluAndRequantize",
+            "QuantizedMatMulWithBiasAndRequantize",
         ),
         "has a kernel without oneDNN that reads nothing and computes nothing",
     ),
@@ -95,6 +97,10 @@ REFUSED_FOR = {
             "leaves out a place outside the image, or ends where its index overflows",
         ),
     ),
+    "CTCLoss": (
+        "labels_values contains",
+        "leaves out labels that are no class, and writes past its buffers without any",
+    ),
     **dict.fromkeys(
         ("DatasetToTFRecord", "ExperimentalDatasetToTFRecord"),
         (
@@ -125,6 +131,10 @@ REFUSED_FOR = {
     "Dilation2D": (
         r"shape\(filter\)",
         "counts the rows of an empty filter, of which it keeps 32 bits, for minutes",
+    ),
+    "DumpTensor": (
+        "must name a file",
+        "ends where it cannot write, such as where an earlier call made a folder",
     ),
     "Einsum": (
         r"extent\(einsum",
@@ -174,6 +184,10 @@ REFUSED_FOR = {
         r"most\(shape\(input\)",
         "keeps 32 bits of the sizes of images without elements, or ends",
     ),
+    "MapDefun": (
+        "captured_inputs.* has 254",
+        "takes captured tensors of 254 axes in some functions, and ends in others",
+    ),
     **dict.fromkeys(
         (
             "MatrixDiagPart",
@@ -192,8 +206,9 @@ REFUSED_FOR = {
         "gives zeros for windows of no size where the sizes seem to fit, or ends",
     ),
     "Mfcc": (
-        "lower_frequency_limit has",
-        "makes coefficients of channels that no frequency has, or ends",
+        r"lower_frequency_limit has|most\(shape",
+        "makes coefficients of channels that no frequency has, keeps 32 bits of the "
+        "sizes of empty spectrograms, or ends",
     ),
     "ParseExample": (
         "_keys.* has .* elements",
@@ -218,6 +233,10 @@ REFUSED_FOR = {
             r"sizes of shape\(grads\)|prod\(shape\(grads\)",
             "walks over pixels without elements, for seconds or hours",
         ),
+    ),
+    "ResourceApplyAdadelta": (
+        r"held\(accum_update\)",
+        "updates a slot of other sizes in part, or past its end",
     ),
     **dict.fromkeys(
         ("ResourceGather", "ResourceGatherNd"),

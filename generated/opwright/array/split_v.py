@@ -14,13 +14,17 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TInt64,
+    contents_of,
     context,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     graphs,
+    most_of,
     new,
     rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -82,6 +86,7 @@ class SplitV(Op, Generic[T]):
     REQUIRES = (
         "rank(size_splits) == 1",
         "num_split < 2**20",
+        "most(size_splits) * elements(size_splits) < 2**31 or sum(contents(size_splits)) <= most(shape(value))",
         'eager or dtype(size_splits) != "int8"',
     )
     SHAPES = {
@@ -140,8 +145,9 @@ class SplitV(Op, Generic[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `rank(size_splits) == 1`, `num_split < 2**20`,
-                `eager or dtype(size_splits) != "int8"`.
+                `rank(size_splits) == 1`, `num_split < 2**20`, `most(size_splits) *
+                elements(size_splits) < 2**31 or sum(contents(size_splits)) <=
+                most(shape(value))`, `eager or dtype(size_splits) != "int8"`.
 
         Example:
             >>> head, body, tail = split_v([1, 2, 3, 4, 5, 6], [1, -1, 2], 0, 3)
@@ -168,7 +174,7 @@ class SplitV(Op, Generic[T]):
                     and -9223372036854775808 <= size_splits <= 9223372036854775807
                     or fits(TInt64, size_splits)
                 )
-                and _holds(size_splits, num_split)
+                and _holds(value, size_splits, num_split)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -191,10 +197,17 @@ class SplitV(Op, Generic[T]):
         )
 
 
-def _holds(size_splits: object, num_split: int) -> bool:
+def _holds(value: object, size_splits: object, num_split: int) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return rank_of(size_splits) == 1 and num_split < 1048576
+        return (
+            rank_of(size_splits) == 1
+            and num_split < 1048576
+            and (
+                most_of(size_splits) * elements_of(size_splits) < 2147483648
+                or sum(contents_of(size_splits)) <= most_of(sizes_of(value))
+            )
+        )
     except Exception:
         return False
 
@@ -239,7 +252,9 @@ def split_v(
 
     Raises:
         OpError: the op refuses an argument. The call needs `rank(size_splits) == 1`,
-            `num_split < 2**20`, `eager or dtype(size_splits) != "int8"`.
+            `num_split < 2**20`, `most(size_splits) * elements(size_splits) < 2**31 or
+            sum(contents(size_splits)) <= most(shape(value))`,
+            `eager or dtype(size_splits) != "int8"`.
 
     Example:
         >>> head, body, tail = split_v([1, 2, 3, 4, 5, 6], [1, -1, 2], 0, 3)
@@ -266,7 +281,7 @@ def split_v(
                 and -9223372036854775808 <= size_splits <= 9223372036854775807
                 or fits(TInt64, size_splits)
             )
-            and _holds(size_splits, num_split)
+            and _holds(value, size_splits, num_split)
         ):
             _result = execute(
                 context[CURRENT],

@@ -24,6 +24,7 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     has_room,
+    most_of,
     new,
     sizes_of,
 )
@@ -76,6 +77,7 @@ class Mfcc(TensorOp[TFloat32]):
 
     OP_NAME = "Mfcc"
     REQUIRES = (
+        "most(shape(spectrogram)) < 2**31",
         "finite(lower_frequency_limit)",
         'elements(spectrogram) > 0 or memory("float64", 2, shape(spectrogram)[2:])',
         'memory("float64", max(dct_coefficient_count, 4), filterbank_channel_count)',
@@ -188,9 +190,10 @@ class Mfcc(TensorOp[TFloat32]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `finite(lower_frequency_limit)`, `elements(spectrogram) > 0 or
-                memory("float64", 2, shape(spectrogram)[2:])`, `memory("float64",
-                max(dct_coefficient_count, 4), filterbank_channel_count)`.
+                `most(shape(spectrogram)) < 2**31`, `finite(lower_frequency_limit)`,
+                `elements(spectrogram) > 0 or memory("float64", 2,
+                shape(spectrogram)[2:])`, `memory("float64", max(dct_coefficient_count,
+                4), filterbank_channel_count)`.
 
         Example:
             >>> time = np.arange(640) / 16000
@@ -267,10 +270,11 @@ def _holds(
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            all_finite(lower_frequency_limit)
+            most_of((_sizes_of_spectrogram := sizes_of(spectrogram))) < 2147483648
+            and all_finite(lower_frequency_limit)
             and (
                 elements_of(spectrogram) > 0
-                or has_room("float64", 2, sizes_of(spectrogram)[2:])
+                or has_room("float64", 2, _sizes_of_spectrogram[2:])
             )
             and has_room(
                 "float64", max(dct_coefficient_count, 4), filterbank_channel_count
@@ -325,9 +329,10 @@ def mfcc(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `finite(lower_frequency_limit)`, `elements(spectrogram) > 0 or
-            memory("float64", 2, shape(spectrogram)[2:])`, `memory("float64",
-            max(dct_coefficient_count, 4), filterbank_channel_count)`.
+            `most(shape(spectrogram)) < 2**31`, `finite(lower_frequency_limit)`,
+            `elements(spectrogram) > 0 or memory("float64", 2, shape(spectrogram)[2:])`,
+            `memory("float64", max(dct_coefficient_count, 4),
+            filterbank_channel_count)`.
 
     Example:
         >>> time = np.arange(640) / 16000

@@ -25,6 +25,7 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     has_room,
+    most_of,
     new,
     rank_of,
 )
@@ -88,6 +89,8 @@ class LoadAndRemapMatrix(TensorOp[TFloat32]):
     REQUIRES = (
         "elements(ckpt_path, old_tensor_name) == 1",
         "rank(col_remapping) == 1",
+        "most(row_remapping) < 2**63 - 1",
+        "max_rows_in_memory <= 0 or elements(row_remapping) == 0 or most(row_remapping) // max_rows_in_memory < 2**24",
         'elements(col_remapping) > 0 or memory("float32", num_rows, num_cols)',
         'elements(col_remapping) > 0 or memory("uint8", num_cols // 8)',
     )
@@ -190,8 +193,11 @@ class LoadAndRemapMatrix(TensorOp[TFloat32]):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `elements(ckpt_path, old_tensor_name) == 1`, `rank(col_remapping) == 1`,
-                `elements(col_remapping) > 0 or memory("float32", num_rows, num_cols)`,
-                `elements(col_remapping) > 0 or memory("uint8", num_cols // 8)`.
+                `most(row_remapping) < 2**63 - 1`, `max_rows_in_memory <= 0 or
+                elements(row_remapping) == 0 or most(row_remapping) //
+                max_rows_in_memory < 2**24`, `elements(col_remapping) > 0 or
+                memory("float32", num_rows, num_cols)`, `elements(col_remapping) > 0 or
+                memory("uint8", num_cols // 8)`.
 
         Example:
             >>> w = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
@@ -225,7 +231,13 @@ class LoadAndRemapMatrix(TensorOp[TFloat32]):
                     or fits(TInt64, col_remapping)
                 )
                 and _holds(
-                    ckpt_path, old_tensor_name, col_remapping, num_rows, num_cols
+                    ckpt_path,
+                    old_tensor_name,
+                    row_remapping,
+                    col_remapping,
+                    num_rows,
+                    num_cols,
+                    opts.max_rows_in_memory,
                 )
             ):
                 op.output_matrix = execute(
@@ -272,9 +284,11 @@ MERGE = LoadAndRemapMatrix.Options.merge
 def _holds(
     ckpt_path: object,
     old_tensor_name: object,
+    row_remapping: object,
     col_remapping: object,
     num_rows: int,
     num_cols: int,
+    max_rows_in_memory: int,
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
@@ -282,6 +296,13 @@ def _holds(
             elements_of(ckpt_path) == 1
             and elements_of(old_tensor_name) == 1
             and rank_of(col_remapping) == 1
+            and (_most_of_row_remapping := most_of(row_remapping))
+            < 9223372036854775808 - 1
+            and (
+                max_rows_in_memory <= 0
+                or elements_of(row_remapping) == 0
+                or _most_of_row_remapping // max_rows_in_memory < 16777216
+            )
             and (
                 (_elements_of_col_remapping := elements_of(col_remapping)) > 0
                 or has_room("float32", num_rows, num_cols)
@@ -350,8 +371,10 @@ def load_and_remap_matrix(
     Raises:
         OpError: the op refuses an argument. The call needs
             `elements(ckpt_path, old_tensor_name) == 1`, `rank(col_remapping) == 1`,
-            `elements(col_remapping) > 0 or memory("float32", num_rows, num_cols)`,
-            `elements(col_remapping) > 0 or memory("uint8", num_cols // 8)`.
+            `most(row_remapping) < 2**63 - 1`, `max_rows_in_memory <= 0 or
+            elements(row_remapping) == 0 or most(row_remapping) // max_rows_in_memory <
+            2**24`, `elements(col_remapping) > 0 or memory("float32", num_rows,
+            num_cols)`, `elements(col_remapping) > 0 or memory("uint8", num_cols // 8)`.
 
     Example:
         >>> w = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
@@ -383,7 +406,15 @@ def load_and_remap_matrix(
                 and -9223372036854775808 <= col_remapping <= 9223372036854775807
                 or fits(TInt64, col_remapping)
             )
-            and _holds(ckpt_path, old_tensor_name, col_remapping, num_rows, num_cols)
+            and _holds(
+                ckpt_path,
+                old_tensor_name,
+                row_remapping,
+                col_remapping,
+                num_rows,
+                num_cols,
+                max_rows_in_memory,
+            )
         ):
             _result = execute(
                 context[CURRENT],

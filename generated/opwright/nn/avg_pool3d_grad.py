@@ -26,7 +26,9 @@ from opwright_runtime.gencode import (
     new,
     product_of,
     rank_of,
+    sizes_of,
     some_dtype_of,
+    text_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -85,6 +87,11 @@ class AvgPool3DGrad(TensorOp[T]):
         "elements(orig_input_shape) == 5 and rank(orig_input_shape) == 1",
         "rank(grad) == 5",
         "memory(T, contents(orig_input_shape))",
+        "elements(grad) == 0 or shape(grad)[0] == contents(orig_input_shape)[0]",
+        'elements(grad) == 0 or shape(grad)[1] == (contents(orig_input_shape)[1] - (ksize[1] if padding == "VALID" else 1)) // max(strides[1], 1) + 1',
+        'elements(grad) == 0 or shape(grad)[2] == (contents(orig_input_shape)[2] - (ksize[2] if padding == "VALID" else 1)) // max(strides[2], 1) + 1',
+        'elements(grad) == 0 or shape(grad)[3] == (contents(orig_input_shape)[3] - (ksize[3] if padding == "VALID" else 1)) // max(strides[3], 1) + 1',
+        'elements(grad) == 0 or shape(grad)[4] == (contents(orig_input_shape)[4] - (ksize[4] if padding == "VALID" else 1)) // max(strides[4], 1) + 1',
         "elements(grad) == 0 or prod(ksize) <= max(prod(contents(orig_input_shape)), 2**28)",
     )
     SHAPES = {
@@ -182,7 +189,16 @@ class AvgPool3DGrad(TensorOp[T]):
             OpError: the op refuses an argument. The call needs
                 `elements(orig_input_shape) == 5 and rank(orig_input_shape) == 1`,
                 `rank(grad) == 5`, `memory(T, contents(orig_input_shape))`,
-                `elements(grad) == 0 or prod(ksize) <=
+                `elements(grad) == 0 or shape(grad)[0] ==
+                contents(orig_input_shape)[0]`, `elements(grad) == 0 or shape(grad)[1]
+                == (contents(orig_input_shape)[1] - (ksize[1] if padding == "VALID" else
+                1)) // max(strides[1], 1) + 1`, `elements(grad) == 0 or shape(grad)[2]
+                == (contents(orig_input_shape)[2] - (ksize[2] if padding == "VALID" else
+                1)) // max(strides[2], 1) + 1`, `elements(grad) == 0 or shape(grad)[3]
+                == (contents(orig_input_shape)[3] - (ksize[3] if padding == "VALID" else
+                1)) // max(strides[3], 1) + 1`, `elements(grad) == 0 or shape(grad)[4]
+                == (contents(orig_input_shape)[4] - (ksize[4] if padding == "VALID" else
+                1)) // max(strides[4], 1) + 1`, `elements(grad) == 0 or prod(ksize) <=
                 max(prod(contents(orig_input_shape)), 2**28)`.
 
         Example:
@@ -208,7 +224,7 @@ class AvgPool3DGrad(TensorOp[T]):
                     and -2147483648 <= orig_input_shape <= 2147483647
                     or fits(TInt32, orig_input_shape)
                 )
-                and _holds(orig_input_shape, grad, ksize)
+                and _holds(orig_input_shape, grad, ksize, strides, padding)
             ):
                 op.output = execute(
                     context[CURRENT],
@@ -245,7 +261,13 @@ DEFAULTS = AvgPool3DGrad.Options()
 MERGE = AvgPool3DGrad.Options.merge
 
 
-def _holds(orig_input_shape: object, grad: object, ksize: Sequence[int]) -> bool:
+def _holds(
+    orig_input_shape: object,
+    grad: object,
+    ksize: Sequence[int],
+    strides: Sequence[int],
+    padding: object,
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
@@ -257,7 +279,51 @@ def _holds(orig_input_shape: object, grad: object, ksize: Sequence[int]) -> bool
                 (_contents_of_orig_input_shape := contents_of(orig_input_shape)),
             )
             and (
-                elements_of(grad) == 0
+                (_elements_of_grad := elements_of(grad)) == 0
+                or sizes_of(grad)[0] == _contents_of_orig_input_shape[0]
+            )
+            and (
+                _elements_of_grad == 0
+                or sizes_of(grad)[1]
+                == (
+                    _contents_of_orig_input_shape[1]
+                    - (ksize[1] if text_of(padding) == "VALID" else 1)
+                )
+                // max(strides[1], 1)
+                + 1
+            )
+            and (
+                _elements_of_grad == 0
+                or sizes_of(grad)[2]
+                == (
+                    _contents_of_orig_input_shape[2]
+                    - (ksize[2] if text_of(padding) == "VALID" else 1)
+                )
+                // max(strides[2], 1)
+                + 1
+            )
+            and (
+                _elements_of_grad == 0
+                or sizes_of(grad)[3]
+                == (
+                    _contents_of_orig_input_shape[3]
+                    - (ksize[3] if text_of(padding) == "VALID" else 1)
+                )
+                // max(strides[3], 1)
+                + 1
+            )
+            and (
+                _elements_of_grad == 0
+                or sizes_of(grad)[4]
+                == (
+                    _contents_of_orig_input_shape[4]
+                    - (ksize[4] if text_of(padding) == "VALID" else 1)
+                )
+                // max(strides[4], 1)
+                + 1
+            )
+            and (
+                _elements_of_grad == 0
                 or product_of(ksize)
                 <= max(product_of(_contents_of_orig_input_shape), 268435456)
             )
@@ -321,8 +387,17 @@ def avg_pool3d_grad(
     Raises:
         OpError: the op refuses an argument. The call needs `elements(orig_input_shape)
             == 5 and rank(orig_input_shape) == 1`, `rank(grad) == 5`,
-            `memory(T, contents(orig_input_shape))`, `elements(grad) == 0 or prod(ksize)
-            <= max(prod(contents(orig_input_shape)), 2**28)`.
+            `memory(T, contents(orig_input_shape))`, `elements(grad) == 0 or
+            shape(grad)[0] == contents(orig_input_shape)[0]`, `elements(grad) == 0 or
+            shape(grad)[1] == (contents(orig_input_shape)[1] - (ksize[1] if padding ==
+            "VALID" else 1)) // max(strides[1], 1) + 1`, `elements(grad) == 0 or
+            shape(grad)[2] == (contents(orig_input_shape)[2] - (ksize[2] if padding ==
+            "VALID" else 1)) // max(strides[2], 1) + 1`, `elements(grad) == 0 or
+            shape(grad)[3] == (contents(orig_input_shape)[3] - (ksize[3] if padding ==
+            "VALID" else 1)) // max(strides[3], 1) + 1`, `elements(grad) == 0 or
+            shape(grad)[4] == (contents(orig_input_shape)[4] - (ksize[4] if padding ==
+            "VALID" else 1)) // max(strides[4], 1) + 1`, `elements(grad) == 0 or
+            prod(ksize) <= max(prod(contents(orig_input_shape)), 2**28)`.
 
     Example:
         >>> windows = [1, 1, 2, 2, 1]
@@ -346,7 +421,7 @@ def avg_pool3d_grad(
                 and -2147483648 <= orig_input_shape <= 2147483647
                 or fits(TInt32, orig_input_shape)
             )
-            and _holds(orig_input_shape, grad, ksize)
+            and _holds(orig_input_shape, grad, ksize, strides, padding)
         ):
             _result = execute(
                 context[CURRENT],

@@ -22,6 +22,7 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    most_of,
     new,
     rank_of,
     sizes_of,
@@ -102,6 +103,7 @@ class CTCLoss(Op, Generic[T]):
     REQUIRES = (
         "rank(inputs) == 3",
         "shape(inputs)[2] > 0",
+        "most(labels_values) < shape(inputs)[2] - 1",
     )
     SHAPES = {
         "inputs": "(time, batch, classes)",
@@ -230,7 +232,7 @@ class CTCLoss(Op, Generic[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `rank(inputs) == 3`,
-                `shape(inputs)[2] > 0`.
+                `shape(inputs)[2] > 0`, `most(labels_values) < shape(inputs)[2] - 1`.
 
         Example:
             >>> scores = np.zeros([2, 1, 3], np.float32)
@@ -265,7 +267,7 @@ class CTCLoss(Op, Generic[T]):
                     and -2147483648 <= sequence_length <= 2147483647
                     or fits(TInt32, sequence_length)
                 )
-                and _holds(inputs)
+                and _holds(inputs, labels_values)
             ):
                 op.loss, op.gradient = execute(
                     context[CURRENT],
@@ -301,10 +303,14 @@ DEFAULTS = CTCLoss.Options()
 MERGE = CTCLoss.Options.merge
 
 
-def _holds(inputs: object) -> bool:
+def _holds(inputs: object, labels_values: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return rank_of(inputs) == 3 and sizes_of(inputs)[2] > 0
+        return (
+            rank_of(inputs) == 3
+            and (_sizes_of_inputs := sizes_of(inputs))[2] > 0
+            and most_of(labels_values) < _sizes_of_inputs[2] - 1
+        )
     except Exception:
         return False
 
@@ -367,7 +373,7 @@ def ctc_loss(
 
     Raises:
         OpError: the op refuses an argument. The call needs `rank(inputs) == 3`,
-            `shape(inputs)[2] > 0`.
+            `shape(inputs)[2] > 0`, `most(labels_values) < shape(inputs)[2] - 1`.
 
     Example:
         >>> scores = np.zeros([2, 1, 3], np.float32)
@@ -401,7 +407,7 @@ def ctc_loss(
                 and -2147483648 <= sequence_length <= 2147483647
                 or fits(TInt32, sequence_length)
             )
-            and _holds(inputs)
+            and _holds(inputs, labels_values)
         ):
             _result = CTCLossOutputs._make(
                 execute(

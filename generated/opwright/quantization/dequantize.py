@@ -19,6 +19,7 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
@@ -91,7 +92,10 @@ class Dequantize(TensorOp[Dtype]):
     """
 
     OP_NAME = "Dequantize"
-    REQUIRES = ("-2**31 <= axis < 2**31",)
+    REQUIRES = (
+        "-2**31 <= axis < 2**31",
+        "axis != -1 or elements(min_range, max_range) == 1",
+    )
     SHAPES = {
         "input": "where((*x,), len(x) > axis)",
         "min_range": "() if axis == -1 else (x[axis],)",
@@ -224,7 +228,8 @@ class Dequantize(TensorOp[Dtype]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `-2**31 <= axis < 2**31`.
+                `-2**31 <= axis < 2**31`,
+                `axis != -1 or elements(min_range, max_range) == 1`.
 
         Example:
             >>> x = tf.bitcast(np.array([0, 51, 255], np.uint8), tf.quint8)
@@ -237,7 +242,11 @@ class Dequantize(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(opts.axis):
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(min_range, max_range, opts.axis)
+            ):
                 op.output = execute(
                     context[CURRENT],
                     "Dequantize",
@@ -274,10 +283,14 @@ DEFAULTS = Dequantize.Options()
 MERGE = Dequantize.Options.merge
 
 
-def _holds(axis: int) -> bool:
+def _holds(min_range: object, max_range: object, axis: int) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return -2147483648 <= axis < 2147483648
+        return (
+            -2147483648 <= axis < 2147483648
+            and (axis != -1 or elements_of(min_range) == 1)
+            and (axis != -1 or elements_of(max_range) == 1)
+        )
     except Exception:
         return False
 
@@ -365,7 +378,8 @@ def dequantize(
         output: `dtype`, `*x`. The floats.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `-2**31 <= axis < 2**31`.
+        OpError: the op refuses an argument. The call needs `-2**31 <= axis < 2**31`,
+            `axis != -1 or elements(min_range, max_range) == 1`.
 
     Example:
         >>> x = tf.bitcast(np.array([0, 51, 255], np.uint8), tf.quint8)
@@ -377,7 +391,7 @@ def dequantize(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack and _holds(axis):
+        if context[EAGER] and not graphs.stack and _holds(min_range, max_range, axis):
             _result = execute(
                 context[CURRENT],
                 "Dequantize",

@@ -18,6 +18,7 @@ from opwright_runtime.gencode import (
     context,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     graphs,
     new,
@@ -98,6 +99,7 @@ class QuantizeV2(Op, Generic[T]):
     """
 
     OP_NAME = "QuantizeV2"
+    REQUIRES = ("axis != -1 or elements(min_range, max_range) == 1",)
     SHAPES = {
         "input": "where((*x,), len(x) > axis)",
         "min_range": "() if axis == -1 else (x[axis],)",
@@ -251,7 +253,8 @@ class QuantizeV2(Op, Generic[T]):
                 the highest integer stands for.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `axis != -1 or elements(min_range, max_range) == 1`.
 
         Example:
             >>> x, low, high = quantize_v2([-1.0, 0.0, 1.0], -1.0, 1.0, tf.quint8)
@@ -264,7 +267,11 @@ class QuantizeV2(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if (
+                scope.eager
+                and not graphs.stack
+                and _holds(min_range, max_range, opts.axis)
+            ):
                 op.output, op.output_min, op.output_max = execute(
                     context[CURRENT],
                     "QuantizeV2",
@@ -305,6 +312,16 @@ class QuantizeV2(Op, Generic[T]):
 
 DEFAULTS = QuantizeV2.Options()
 MERGE = QuantizeV2.Options.merge
+
+
+def _holds(min_range: object, max_range: object, axis: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (axis != -1 or elements_of(min_range) == 1) and (
+            axis != -1 or elements_of(max_range) == 1
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -370,7 +387,8 @@ def quantize_v2(
             highest integer stands for.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `axis != -1 or elements(min_range, max_range) == 1`.
 
     Example:
         >>> x, low, high = quantize_v2([-1.0, 0.0, 1.0], -1.0, 1.0, tf.quint8)
@@ -382,7 +400,7 @@ def quantize_v2(
     fast_path_error = None
     _result: QuantizeV2Outputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(min_range, max_range, axis):
             _result = QuantizeV2Outputs._make(
                 execute(
                     context[CURRENT],
