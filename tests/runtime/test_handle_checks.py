@@ -314,3 +314,18 @@ def test_threads_that_find_no_address_space_are_not_started(tmp_path: Path) -> N
     first, second, refusal = done.stdout.splitlines()[-3:]
     assert first == second == "[b'vote']", done.stderr
     assert refusal.startswith("RecordInput: file_parallelism requests 102 threads")
+
+
+@pytest.mark.parametrize("is_captured", [True, False])
+def test_accumulator_is_read_after_its_handles_are_counted(is_captured: bool) -> None:
+    """To read an accumulator by two handles would end the process."""
+    handles = tf.stack([accumulator()] * 2)
+
+    def add(handle: tf.Tensor) -> None:
+        opwright.train.resource_accumulator_apply_gradient(handle, 1, tf.ones([2]))
+
+    with pytest.raises(REFUSALS, match="handle"):
+        if is_captured:
+            in_graph(lambda: add(handles))
+        else:
+            in_graph(add, handles)

@@ -24,9 +24,11 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     graphs,
+    has_room,
     new,
     rank_of,
     sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -101,6 +103,7 @@ class FusedResizeAndPadConv2D(TensorOp[T]):
         "rank(input, filter) == 4",
         "most(strides) < 2**30 or strides[1] + (contents(size)[0] + contents(paddings)[2] + contents(paddings)[3] + shape(filter)[0]) // 2 < 2**31",
         "most(strides) < 2**30 or strides[2] + (contents(size)[1] + contents(paddings)[4] + contents(paddings)[5] + shape(filter)[1]) // 2 < 2**31",
+        "memory(T, shape(input)[0], (contents(size)[0] + contents(paddings)[2] + contents(paddings)[3]) // max(strides[1], 1), (contents(size)[1] + contents(paddings)[4] + contents(paddings)[5]) // max(strides[2], 1), shape(filter)[3])",
     )
     SHAPES = {
         "input": "where((n, *x), len(x) == 3)",
@@ -202,7 +205,10 @@ class FusedResizeAndPadConv2D(TensorOp[T]):
                 (contents(size)[0] + contents(paddings)[2] + contents(paddings)[3] +
                 shape(filter)[0]) // 2 < 2**31`, `most(strides) < 2**30 or strides[2] +
                 (contents(size)[1] + contents(paddings)[4] + contents(paddings)[5] +
-                shape(filter)[1]) // 2 < 2**31`.
+                shape(filter)[1]) // 2 < 2**31`, `memory(T, shape(input)[0],
+                (contents(size)[0] + contents(paddings)[2] + contents(paddings)[3]) //
+                max(strides[1], 1), (contents(size)[1] + contents(paddings)[4] +
+                contents(paddings)[5]) // max(strides[2], 1), shape(filter)[3])`.
 
         Example:
             >>> row = np.float32([0, 4]).reshape(1, 1, 2, 1)
@@ -309,6 +315,23 @@ def _holds(
                 // 2
                 < 2147483648
             )
+            and has_room(
+                some_dtype_of(input, filter),
+                sizes_of(input)[0],
+                (
+                    (_contents_of_size := contents_of(size))[0]
+                    + (_contents_of_paddings := contents_of(paddings))[2]
+                    + _contents_of_paddings[3]
+                )
+                // max(strides[1], 1),
+                (
+                    _contents_of_size[1]
+                    + _contents_of_paddings[4]
+                    + _contents_of_paddings[5]
+                )
+                // max(strides[2], 1),
+                (_sizes_of_filter := sizes_of(filter))[3],
+            )
         )
     except Exception:
         return False
@@ -375,7 +398,10 @@ def fused_resize_and_pad_conv2d(
             contents(paddings)[2] + contents(paddings)[3] + shape(filter)[0]) // 2 <
             2**31`, `most(strides) < 2**30 or strides[2] + (contents(size)[1] +
             contents(paddings)[4] + contents(paddings)[5] + shape(filter)[1]) // 2 <
-            2**31`.
+            2**31`, `memory(T, shape(input)[0], (contents(size)[0] +
+            contents(paddings)[2] + contents(paddings)[3]) // max(strides[1], 1),
+            (contents(size)[1] + contents(paddings)[4] + contents(paddings)[5]) //
+            max(strides[2], 1), shape(filter)[3])`.
 
     Example:
         >>> row = np.float32([0, 4]).reshape(1, 1, 2, 1)

@@ -168,16 +168,15 @@ def checker(
                 count = len(one) if arg.is_list else 1
                 taken, rest = rest[:count], rest[count:]
                 given[arg.name] = taken if arg.is_list else taken[0]
-        asserted: list[tuple[ast.expr, Value]] = []
         for part in conditions:
             for index in _positions(part, given, lengths):
                 graph = _Graph(given, lengths, known, index, settled, reads)
                 found = graph.condition(part)
                 if found is not None and (is_tensor(found) or not found):
-                    asserted.append((part, found))
-        # TensorFlow may leave out a read that no assertion waits for.
-        with tf.control_dependencies(added):
-            added.extend(_assert(info, part, given, one) for part, one in asserted)
+                    # In their order: what one refuses, the next may not survive.
+                    with tf.control_dependencies(added):
+                        added.append(_assert(info, part, given, found))
+        # TensorFlow may leave out a read that nothing waits for.
         with tf.control_dependencies(added):
             return tf.identity(True)
 

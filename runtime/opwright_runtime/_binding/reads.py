@@ -35,9 +35,12 @@ class Reads:
         Returns:
             The value of a variable.
         """
+        with tf.control_dependencies(self.added):
+            return self._read(handle, dtype)
+
+    def _read(self, handle: tf.Tensor, dtype: str) -> tf.Tensor | None:
         if self.of_accumulators:
-            with tf.control_dependencies(self.added):
-                self.added.append(apply_stale_gradient(handle, dtype))
+            self.added.append(apply_stale_gradient(handle, dtype))
             return None
         if self.compiled:
             # XLA compares the dtypes when it compiles the op, and has no other such op.
@@ -59,9 +62,10 @@ class Reads:
 
     def look_up(self, table: tf.Tensor, keys: str, values: str) -> None:
         """Adds a lookup of no key, which fails if the table has other dtypes."""
-        found = tf.raw_ops.LookupTableFindV2(
-            table_handle=table,
-            keys=tf.zeros([0], keys),
-            default_value=tf.zeros([], values),
-        )
+        with tf.control_dependencies(self.added):
+            found = tf.raw_ops.LookupTableFindV2(
+                table_handle=table,
+                keys=tf.zeros([0], keys),
+                default_value=tf.zeros([], values),
+            )
         self.added.append(found.op)

@@ -16,11 +16,13 @@ from opwright_runtime.gencode import (
     TInt64,
     TVariant,
     TensorOp,
+    contents_of,
     context,
     describe_missing_args,
     execute,
     fits,
     graphs,
+    has_room,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -87,6 +89,7 @@ class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
     """
 
     OP_NAME = "SparseTensorToCSRSparseMatrix"
+    REQUIRES = ('memory("int32", contents(dense_shape)[:-1])',)
     SHAPES = {
         "indices": "(nnz, r)",
         "values": "(nnz,)",
@@ -146,7 +149,8 @@ class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
             sparse_matrix: variant, `scalar of *dense_shape`. Handle of the matrix.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory("int32", contents(dense_shape)[:-1])`.
 
         Example:
             >>> matrix = sparse_tensor_to_csr_sparse_matrix(
@@ -177,6 +181,7 @@ class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
                     and -9223372036854775808 <= dense_shape <= 9223372036854775807
                     or fits(TInt64, dense_shape)
                 )
+                and _holds(dense_shape)
             ):
                 op.sparse_matrix = execute(
                     context[CURRENT],
@@ -190,6 +195,14 @@ class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (indices, values, dense_shape), {}, fast_path_error)
+
+
+def _holds(dense_shape: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room("int32", contents_of(dense_shape)[:-1])
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -237,7 +250,8 @@ def sparse_tensor_to_csr_sparse_matrix(
         sparse_matrix: variant, `scalar of *dense_shape`. Handle of the matrix.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory("int32", contents(dense_shape)[:-1])`.
 
     Example:
         >>> matrix = sparse_tensor_to_csr_sparse_matrix(
@@ -268,6 +282,7 @@ def sparse_tensor_to_csr_sparse_matrix(
                 and -9223372036854775808 <= dense_shape <= 9223372036854775807
                 or fits(TInt64, dense_shape)
             )
+            and _holds(dense_shape)
         ):
             _result = execute(
                 context[CURRENT],
