@@ -128,6 +128,7 @@ OWN_OPS: Final = frozenset(
         "OpwrightKerasRNN",
         "OpwrightLoadEmbeddingTable",
         "OpwrightRetrieveEmbeddingTable",
+        "OpwrightShards",
         "OpwrightSparseCoreIds",
         "OpwrightSparseCoreLimits",
         "OpwrightSparseCoreLookup",

@@ -28,6 +28,7 @@ from opwright_notation.conditions import (
     OF_LISTS,
     OF_TEXT,
     PROPERTIES,
+    RUNS,
     SHARED,
     TABLE,
     THREADS,
@@ -173,11 +174,15 @@ class _Check:
 
     def condition(self, node: ast.expr) -> None:
         match node:
-            case ast.Name(id=name) if self.is_eager(name):
+            case ast.Name(id=name) if self.is_when(name, EAGER):
+                return
+            case ast.UnaryOp(op=ast.Not(), operand=ast.Name(id=name)) if self.is_when(
+                name, RUNS
+            ):
                 return
             case ast.BoolOp(
                 op=ast.Or(), values=[ast.Name(id=name), *rest]
-            ) if self.is_eager(name):
+            ) if self.is_when(name, EAGER):
                 self.flags(rest)
                 return
         self.kind(node)
@@ -185,8 +190,8 @@ class _Check:
             message = f"{ast.unparse(node)!r} is about no input and no attr"
             raise ShapeError(node.col_offset, message)
 
-    def is_eager(self, name: str) -> bool:
-        return name == EAGER and name not in self.attrs
+    def is_when(self, name: str, when: str) -> bool:
+        return name == when and name not in self.attrs
 
     def expect(self, node: ast.expr, *wanted: Kind) -> None:
         kind = self.kind(node)
@@ -374,7 +379,7 @@ class _Check:
             if at is not None and not self.inputs[named].is_list:
                 message = f"{named!r} is one tensor, without parts"
                 raise ShapeError(argument.col_offset, message)
-            if name in ("held", "removable"):
+            if name in ("held", "removable", "shards"):
                 self.handle(argument)
             return
         if name == "results":
@@ -432,6 +437,7 @@ _PYTHON: Final = {
     "named": "are_named",
     "slices": "are_slices",
     "removable": "is_removable",
+    "shards": "shards_of",
     "spans": "are_spans",
     "results": "results_of",
     HOLDS: "are_held",
@@ -522,7 +528,7 @@ class _Writer(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.expr:
         attr = self.attrs.get(node.id)
         if attr is None:
-            # The conditions of eager calls leave out those of graphs.
+            # EAGER or RUNS.
             return ast.Constant(True)
         if attr.name not in self.op.inferred:
             value = self.local(attr.name)

@@ -216,7 +216,7 @@ HELPERS: Final = frozenset(
     | {"is_single", "is_table", "known_held_of", "last_of"}
     | {"least_of", "most_of", "padded_of", "positives_of", "product_of"}
     | {"products_of", "rank_of", "ranks_of", "removed", "results_of"}
-    | {"shapes_of", "sizes_of", "some_dtype_of", "steps_of", "tensors_of"}
+    | {"shapes_of", "shards_of", "sizes_of", "some_dtype_of", "steps_of", "tensors_of"}
     | {"text_of", "value_of"}
 )
 

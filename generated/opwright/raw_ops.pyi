@@ -24718,10 +24718,6 @@ def LookupTableImport(
     A table that is filled once takes an import as it takes InitializeTable: the first
     one fills it, later ones change nothing or are refused.
 
-    A dense table takes what LookupTableExport gave, buckets without a key included.
-    Keys need the second dimension that they have there, even if they are scalars;
-    others are refused.
-
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
 
@@ -27520,8 +27516,7 @@ def MultiDeviceIteratorGetNextFromShard(
     Shard s of n gets the elements s, s + n, s + 2 * n and so on. It waits until the
     element is there, and so for a shard whose buffer is full: all shards should be read
     at about the same pace. At the end it fails with OutOfRange. The number of an
-    earlier run is refused, and so is a negative shard. The handle does not say how many
-    shards there are: a shard of n or above is not refused, and ends the process.
+    earlier run is refused.
 
     Stateful. Gradient: none registered.
 
@@ -33007,12 +33002,11 @@ def QuantizedConv2DWithBiasSignedSumAndReluAndRequantize(
     bits that cover the range from `min_freezed_output` to `max_freezed_output`, which
     is found by calibration before; what lies outside is cut off.
 
-    In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
-    one of oneDNN's, which asks for a constant as `filter`: so the op is refused in
-    eager code and in a tf.function. In a graph that a session runs, a constant `filter`
-    ends the process, whatever the other arguments are. With TF_ENABLE_ONEDNN_OPTS=0
-    eager calls succeed and give empty tensors. QuantizedConv2D with a quint8 filter has
-    a kernel of its own. The summand is signed, other than in
+    The op is for graphs that another program runs. In TensorFlow's packages the kernel
+    is a place holder, which rewriting exchanges for one of oneDNN's. That kernel asks
+    for a constant as `filter`, and a constant ends the process. With
+    TF_ENABLE_ONEDNN_OPTS=0 the place holder gives empty tensors. QuantizedConv2D with a
+    quint8 filter has a kernel of its own. The summand is signed, other than in
     QuantizedConv2DWithBiasSumAndReluAndRequantize.
 
     Gradient: none registered.
@@ -33124,12 +33118,11 @@ def QuantizedConv2DWithBiasSumAndRelu(
     where conv is what Conv2D computes, with channels last. Products are added up in 32
     bits, and the output range says what they stand for.
 
-    In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
-    one of oneDNN's, which asks for a constant as `filter`: so the op is refused in
-    eager code and in a tf.function. In a graph that a session runs, a constant `filter`
-    ends the process, whatever the other arguments are. With TF_ENABLE_ONEDNN_OPTS=0
-    eager calls succeed and give empty tensors. QuantizedConv2D with a quint8 filter has
-    a kernel of its own.
+    The op is for graphs that another program runs. In TensorFlow's packages the kernel
+    is a place holder, which rewriting exchanges for one of oneDNN's. That kernel asks
+    for a constant as `filter`, and a constant ends the process. With
+    TF_ENABLE_ONEDNN_OPTS=0 the place holder gives empty tensors. QuantizedConv2D with a
+    quint8 filter has a kernel of its own.
 
     Gradient: none registered.
 
@@ -33228,12 +33221,11 @@ def QuantizedConv2DWithBiasSumAndReluAndRequantize(
     bits that cover the range from `min_freezed_output` to `max_freezed_output`, which
     is found by calibration before; what lies outside is cut off.
 
-    In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
-    one of oneDNN's, which asks for a constant as `filter`: so the op is refused in
-    eager code and in a tf.function. In a graph that a session runs, a constant `filter`
-    ends the process, whatever the other arguments are. With TF_ENABLE_ONEDNN_OPTS=0
-    eager calls succeed and give empty tensors. QuantizedConv2D with a quint8 filter has
-    a kernel of its own. The summand is unsigned;
+    The op is for graphs that another program runs. In TensorFlow's packages the kernel
+    is a place holder, which rewriting exchanges for one of oneDNN's. That kernel asks
+    for a constant as `filter`, and a constant ends the process. With
+    TF_ENABLE_ONEDNN_OPTS=0 the place holder gives empty tensors. QuantizedConv2D with a
+    quint8 filter has a kernel of its own. The summand is unsigned;
     QuantizedConv2DWithBiasSignedSumAndReluAndRequantize has a signed one.
 
     Gradient: none registered.
@@ -45308,8 +45300,8 @@ def SnapshotNestedDatasetReader(
 
     Element k is `inputs[k]`, as a variant. LoadDataset and SnapshotDatasetV2 give such
     a data set to their `reader_func`, with a SnapshotDatasetReader for each shard, and
-    make it without this op, which stands for it in graphs. What the op itself makes is
-    not to be read: in TensorFlow 2.21 that ends the process.
+    make it without this op, which stands for it in graphs. To read what the op itself
+    makes ends the process, so the op does not run.
 
     Gradient: none registered.
 

@@ -94,6 +94,7 @@ PROPERTIES: Final = {
     "removable": Property(Kind.FLAG),
     "dtype": Property(Kind.FLAG),
     "held": Property(Kind.ROW),
+    "shards": Property(Kind.SIZE),
     "ranks": Property(Kind.ROW, _ranks),
     "products": Property(Kind.ROW, _products),
     "extents": Property(Kind.ROW, _extents),
@@ -112,6 +113,8 @@ MEMORY: Final = "memory"
 THREADS: Final = "threads"
 #: `eager`: the op runs at once. `eager or ...` is a condition of graphs only.
 EAGER: Final = "eager"
+#: `not runs`: the op can be part of a graph that does not run.
+RUNS: Final = "runs"
 #: Functions of inputs together: how many, and the kind of the result. Those of
 #: `OF_TEXT` also take an attr that is text, or several.
 #: `steps(start, limit, delta)`: the total length of the ranges.

@@ -12,6 +12,7 @@ from opwright_notation.conditions import (
     EAGER,
     HOLDS,
     MEMORY,
+    RUNS,
     TABLE,
     THREADS,
     Condition,
@@ -187,6 +188,10 @@ class _Words:
             case ast.Name() if _is_eager(node):
                 has = "cannot be added to a graph"
                 return Refusal(EAGER, "", None, has, "its kernel ends the process")
+            case ast.UnaryOp(op=ast.Not(), operand=ast.Name(id=name)) if name == RUNS:
+                has = "cannot run"
+                must = "its kernel, or what it makes, ends the process"
+                return Refusal(RUNS, "", None, has, must)
         argument = next(iter(names_in(node)), "")
         has = f"{self.text(node)} does not hold"
         return Refusal(argument, self.label(argument), None, has, "it must")

@@ -20,6 +20,9 @@ REFUSED_BEFORE = {
     "FractionalMaxPoolGrad": "reads before the image, or writes past its own buffers",
     **dict.fromkeys(
         (
+            "QuantizedConv2DWithBiasSignedSumAndReluAndRequantize",
+            "QuantizedConv2DWithBiasSumAndRelu",
+            "QuantizedConv2DWithBiasSumAndReluAndRequantize",
             "QuantizedMatMulWithBias",
             "QuantizedMatMulWithBiasAndDequantize",
             "QuantizedMatMulWithBiasAndRelu",
@@ -63,9 +66,9 @@ REFUSED_FOR = {
         "makes numbers that are not finite of infinite colours, or never ends",
     ),
     "AudioMicrofrontend": (
-        "band_limit|frame_stride|left_context|sample_rate",
+        "band_limit|frame_stride|left_context|out_scale|sample_rate",
         "keeps 16 bits of the places in a spectrum, makes filters outside of it, steps "
-        "back in the frames, or ends",
+        "back in the frames, divides by 0 in the first frame, or ends",
     ),
     **dict.fromkeys(
         (
@@ -172,13 +175,10 @@ REFUSED_FOR = {
         "num_retries_per_sample is|points (contains|has too few)",
         "draws without end, or past the end of the points, where it finds no other row",
     ),
-    **dict.fromkeys(
-        ("LookupTableImport", "LookupTableImportV2"),
-        (
-            "is a dense table",
-            "leaves a table without buckets, in which a lookup ends, or reads past the "
-            "end of its keys",
-        ),
+    "LookupTableImportV2": (
+        "is a dense table",
+        "leaves a table without buckets, in which a lookup ends, or reads past the end "
+        "of its keys",
     ),
     "LRN": (
         r"most\(shape\(input\)",
@@ -194,6 +194,8 @@ REFUSED_FOR = {
             "MatrixDiagPartV2",
             "MatrixDiagPartV3",
             "MatrixSetDiag",
+            "MatrixSetDiagV2",
+            "MatrixSetDiagV3",
             "Qr",
         ),
         (
@@ -201,9 +203,12 @@ REFUSED_FOR = {
             "takes an empty matrix if 32 bits of its size are few rows, or ends",
         ),
     ),
-    "MaxPoolGradGradV2": (
-        "ksize contains",
-        "gives zeros for windows of no size where the sizes seem to fit, or ends",
+    **dict.fromkeys(
+        ("MaxPool3DGrad", "MaxPoolGradGradV2"),
+        (
+            "ksize contains",
+            "gives zeros for windows of no size where the sizes seem to fit, or ends",
+        ),
     ),
     "Mfcc": (
         r"lower_frequency_limit has|most\(shape",
@@ -217,6 +222,10 @@ REFUSED_FOR = {
     "ParseSingleSequenceExample": (
         "feature_list_dense_types has .* elements?; it must have",
         "leaves out shapes or keys, and never ends in a graph",
+    ),
+    "QuantizedConcat": (
+        r"len\(values\)",
+        "joins sizes without elements if their sum has 32 bits, or ends",
     ),
     "QuantizedInstanceNorm": (
         "x has size .* at axis 2",
@@ -263,6 +272,10 @@ REFUSED_FOR = {
         "reads nothing for a batch of no records, waits without end, or starts threads "
         "until none is left",
     ),
+    "SnapshotNestedDatasetReader": (
+        "cannot run",
+        "makes a data set that ends the process when it is read",
+    ),
     "SplitV": (
         "in a graph",
         "takes sizes of int8 that are no constant, or ends",
@@ -270,6 +283,10 @@ REFUSED_FOR = {
     "SpaceToBatch": (
         r"shape\(input\)",
         "walks over pixels without elements, for seconds or hours",
+    ),
+    "SpaceToBatchND": (
+        r"shape\(input\)",
+        "walks over pixels without elements, or keeps 32 bits of their number",
     ),
     "StatelessIf": (
         "Tcond is",

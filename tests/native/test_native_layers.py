@@ -46,6 +46,7 @@ MAY_INCLUDE = {
     },
     "xla_ops/xla": {"base/xla", "absl", "xla"},
     "xla_ops/tf": {"base", "base/tf", "base/xla", "xla_ops/xla", "xla", *TENSORFLOW},
+    "checks/tf": {"base", "base/tf", *TENSORFLOW},
     # The C functions that Python calls.
     ".": {
         "base",
@@ -81,6 +82,7 @@ MAY_LINK = {
     "opwright_sparsecore": {"opwright_embedding"},
     "opwright_sparsecore_tf": {"opwright_sparsecore", "tensorflow"},
     "opwright_xla_ops_tf": {"opwright_base", "tensorflow"},
+    "opwright_checks_tf": {"opwright_base", "tensorflow"},
     "opwright": {
         "opwright_rnn_tf",
         "opwright_rnn_xla",
@@ -88,6 +90,7 @@ MAY_LINK = {
         "opwright_embedding_input_tf",
         "opwright_sparsecore_tf",
         "opwright_xla_ops_tf",
+        "opwright_checks_tf",
         "opwright_embedding_device",
         "opwright_embedding_device_cuda",
     },

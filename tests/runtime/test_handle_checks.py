@@ -97,17 +97,47 @@ def test_graph_knows_which_of_its_tables_are_dense() -> None:
     with tf.Graph().as_default():
         keys, values = tf.ones([3], INT), tf.ones([3])
         matrix = tf.ones([3, 1], INT)
-        dense = tf.raw_ops.MutableDenseHashTable(
-            empty_key=tf.constant(0, INT), value_dtype=FLOAT
-        )
-        other = tf.raw_ops.MutableHashTable(key_dtype=INT, value_dtype=FLOAT)
+        dense = dense_table()
+        other = hash_table()
         unknown = tf.compat.v1.placeholder(INT)
         assert handles.is_importable(dense, keys, values) is False
         assert handles.is_importable(dense, matrix, values) is True
         assert handles.is_importable(dense, unknown, values) is None
         assert handles.is_importable(other, keys, values) is True
         with pytest.raises(OpInputError, match="is a dense table"):
-            opwright.lookup.lookup_table_import(dense, keys, values)
+            opwright.lookup.lookup_table_import_v2(dense, keys, values)
+
+
+@pytest.mark.parametrize(
+    ("key", "shape", "is_taken"),
+    [
+        (0, [2, 1], True),
+        (0, [2, 3], False),
+        (0, [2], False),
+        (0, [], False),
+        (0, [0, 1], False),
+        (0, [2, 1, 1], False),
+        ([0, 0], [2, 2], True),
+        ([0, 0], [2, 1], False),
+    ],
+)
+def test_session_checks_keys_of_a_dense_table(
+    key: Any, shape: list[int], is_taken: bool
+) -> None:
+    """Python has no access to the tables of a session."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        table = dense_table(key)
+        keys, values = map(tf.compat.v1.placeholder, (INT, FLOAT))
+        with opwright.checked():
+            filled = opwright.lookup.lookup_table_import_v2(table, keys, values)
+        given = {keys: np.ones(shape, np.int64), values: np.ones([*shape[:1], 1])}
+        with tf.control_dependencies([filled]):
+            size = opwright.lookup.lookup_table_size_v2(table)
+        if is_taken:
+            assert session.run(size, given) == 2
+            return
+        with pytest.raises(tf.errors.InvalidArgumentError, match="importable"):
+            session.run(size, given)
 
 
 def ragged(*lengths: int, width: int = 1) -> tuple[tf.Tensor, tf.Tensor]:
@@ -215,6 +245,67 @@ def test_records_are_of_a_data_set_that_states_scalars(
     for data in (unknown, words.batch(2), words.batch(2, drop_remainder=True)):
         with pytest.raises(REFUSALS, match=r"does not state|single"):
             way(write, data._variant_tensor)
+
+
+def iterator(has_name: bool) -> tf.Tensor:
+    """A multi-device iterator with two shards."""
+    spec: dict[str, Any] = {"output_types": [INT], "output_shapes": [[]]}
+    devices = ["/cpu:0"] * 2
+    if has_name:
+        return tf.raw_ops.MultiDeviceIterator(
+            devices=devices, shared_name="two", container="", **spec
+        )
+    return tf.raw_ops.AnonymousMultiDeviceIteratorV3(devices=devices, **spec)
+
+
+@WAYS
+@pytest.mark.parametrize("has_name", [True, False])
+def test_shard_is_one_that_the_iterator_has(way: Any, has_name: bool) -> None:
+    found = iterator(has_name)
+    assert resources.shards_of(found) == 2
+    run = tf.raw_ops.MultiDeviceIteratorInit(
+        dataset=tf.data.Dataset.range(9)._variant_tensor,
+        multi_device_iterator=found,
+        max_buffer_size=4,
+    )
+
+    def read(found: tf.Tensor, shard: tf.Tensor) -> None:
+        opwright.data.multi_device_iterator_get_next_from_shard(
+            found, shard, run, output_types=[INT], output_shapes=[[]]
+        )
+
+    way(read, found, tf.constant(1))
+    for shard in (2, 3, -1):
+        with pytest.raises(REFUSALS, match=r"less than 2|at least 0|must hold"):
+            way(read, found, tf.constant(shard))
+
+
+def test_shards_are_of_multi_device_iterators() -> None:
+    with pytest.raises(tf.errors.InvalidArgumentError, match="no multi-device"):
+        resources.shards_of(tf.Variable(1.0).handle)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="1 element"):
+        resources.shards_of(tf.stack([iterator(False)] * 2))
+
+
+def test_graph_knows_the_shards_of_an_iterator_without_a_name() -> None:
+    with tf.Graph().as_default():
+        # Another op may have made the one with the name.
+        assert handles.shards_of(iterator(True)) is None
+        assert handles.shards_of(iterator(False)) == 2
+        assert handles.shards_of(tf.compat.v1.placeholder(tf.resource)) is None
+
+
+def test_op_that_cannot_run_is_part_of_a_graph() -> None:
+    def make() -> tf.Tensor:
+        shard = opwright.data.range_dataset(0, 2, 1, [INT], [[]])
+        return opwright.data.snapshot_nested_dataset_reader([shard], [INT], [[]])
+
+    with pytest.raises(OpInputError, match="cannot run"):
+        make()
+    with tf.Graph().as_default():
+        assert make().op.type == "SnapshotNestedDatasetReader"
+        with opwright.checked(), pytest.raises(OpInputError, match="cannot run"):
+            make()
 
 
 def test_unread_condition_holds_in_a_graph_that_xla_compiles() -> None:

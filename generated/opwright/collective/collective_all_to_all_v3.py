@@ -71,7 +71,8 @@ class CollectiveAllToAllV3(TensorOp[T]):
         data: `T`, `*x`. A row from each member.
 
     Example:
-        >>> key, whole = np.random.randint(2**30), np.zeros([0, 0], np.int32)
+        >>> key = int(np.random.default_rng().integers(2**30))
+        >>> whole = np.zeros([0, 0], np.int32)
         >>> ops = opwright.collective
         >>> group = ops.collective_initialize_communicator(key, rank=0, group_size=1)
         >>> collective_all_to_all_v3(tf.constant([[1.0, 2.0]]), group, whole).numpy()
@@ -160,7 +161,8 @@ class CollectiveAllToAllV3(TensorOp[T]):
             OpError: the op refuses an argument.
 
         Example:
-            >>> key, whole = np.random.randint(2**30), np.zeros([0, 0], np.int32)
+            >>> key = int(np.random.default_rng().integers(2**30))
+            >>> whole = np.zeros([0, 0], np.int32)
             >>> ops = opwright.collective
             >>> group = ops.collective_initialize_communicator(key, rank=0, group_size=1)
             >>> collective_all_to_all_v3(tf.constant([[1.0, 2.0]]), group, whole).numpy()
@@ -250,7 +252,8 @@ def collective_all_to_all_v3(
         OpError: the op refuses an argument.
 
     Example:
-        >>> key, whole = np.random.randint(2**30), np.zeros([0, 0], np.int32)
+        >>> key = int(np.random.default_rng().integers(2**30))
+        >>> whole = np.zeros([0, 0], np.int32)
         >>> ops = opwright.collective
         >>> group = ops.collective_initialize_communicator(key, rank=0, group_size=1)
         >>> collective_all_to_all_v3(tf.constant([[1.0, 2.0]]), group, whole).numpy()

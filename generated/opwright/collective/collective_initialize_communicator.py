@@ -60,7 +60,7 @@ class CollectiveInitializeCommunicator(TensorOp[TResource]):
         communicator: resource, `scalar`. Handle of the group's communicator.
 
     Example:
-        >>> key = np.random.randint(2**30)
+        >>> key = int(np.random.default_rng().integers(2**30))
         >>> group = collective_initialize_communicator(key, rank=0, group_size=1)
         >>> print(group.dtype, group.shape)
         <dtype: 'resource'> ()
@@ -156,7 +156,7 @@ class CollectiveInitializeCommunicator(TensorOp[TResource]):
             OpError: the op refuses an argument.
 
         Example:
-            >>> key = np.random.randint(2**30)
+            >>> key = int(np.random.default_rng().integers(2**30))
             >>> group = collective_initialize_communicator(key, rank=0, group_size=1)
             >>> print(group.dtype, group.shape)
             <dtype: 'resource'> ()
@@ -262,7 +262,7 @@ def collective_initialize_communicator(
         OpError: the op refuses an argument.
 
     Example:
-        >>> key = np.random.randint(2**30)
+        >>> key = int(np.random.default_rng().integers(2**30))
         >>> group = collective_initialize_communicator(key, rank=0, group_size=1)
         >>> print(group.dtype, group.shape)
         <dtype: 'resource'> ()

@@ -72,7 +72,8 @@ class CollectiveReduceV3(TensorOp[T]):
         data: `T`, `*x`. The combined tensor, equal in all members.
 
     Example:
-        >>> key, whole = np.random.randint(2**30), np.zeros([0, 0], np.int32)
+        >>> key = int(np.random.default_rng().integers(2**30))
+        >>> whole = np.zeros([0, 0], np.int32)
         >>> ops = opwright.collective
         >>> group = ops.collective_initialize_communicator(key, rank=0, group_size=1)
         >>> collective_reduce_v3(tf.constant([1.0, 2.0]), group, whole, "Add").numpy()
@@ -164,7 +165,8 @@ class CollectiveReduceV3(TensorOp[T]):
             OpError: the op refuses an argument.
 
         Example:
-            >>> key, whole = np.random.randint(2**30), np.zeros([0, 0], np.int32)
+            >>> key = int(np.random.default_rng().integers(2**30))
+            >>> whole = np.zeros([0, 0], np.int32)
             >>> ops = opwright.collective
             >>> group = ops.collective_initialize_communicator(key, rank=0, group_size=1)
             >>> collective_reduce_v3(tf.constant([1.0, 2.0]), group, whole, "Add").numpy()
@@ -259,7 +261,8 @@ def collective_reduce_v3(
         OpError: the op refuses an argument.
 
     Example:
-        >>> key, whole = np.random.randint(2**30), np.zeros([0, 0], np.int32)
+        >>> key = int(np.random.default_rng().integers(2**30))
+        >>> whole = np.zeros([0, 0], np.int32)
         >>> ops = opwright.collective
         >>> group = ops.collective_initialize_communicator(key, rank=0, group_size=1)
         >>> collective_reduce_v3(tf.constant([1.0, 2.0]), group, whole, "Add").numpy()

@@ -25,6 +25,7 @@ from opwright_runtime.gencode import (
     fits,
     graphs,
     new,
+    shards_of,
     value_of,
 )
 from typing_extensions import Never
@@ -66,8 +67,7 @@ class MultiDeviceIteratorGetNextFromShard(Op):
     Shard s of n gets the elements s, s + n, s + 2 * n and so on. It waits until the
     element is there, and so for a shard whose buffer is full: all shards should be read
     at about the same pace. At the end it fails with OutOfRange. The number of an
-    earlier run is refused, and so is a negative shard. The handle does not say how many
-    shards there are: a shard of n or above is not refused, and ends the process.
+    earlier run is refused.
 
     Stateful. Gradient: none registered.
 
@@ -89,6 +89,7 @@ class MultiDeviceIteratorGetNextFromShard(Op):
     REQUIRES = (
         "elements(shard_num, incarnation_id) == 1",
         "value(shard_num) >= 0",
+        "value(shard_num) < shards(multi_device_iterator)",
     )
     SHAPES = {
         "multi_device_iterator": "()",
@@ -120,9 +121,7 @@ class MultiDeviceIteratorGetNextFromShard(Op):
         Shard s of n gets the elements s, s + n, s + 2 * n and so on. It waits until the
         element is there, and so for a shard whose buffer is full: all shards should be
         read at about the same pace. At the end it fails with OutOfRange. The number of
-        an earlier run is refused, and so is a negative shard. The handle does not say
-        how many shards there are: a shard of n or above is not refused, and ends the
-        process.
+        an earlier run is refused.
 
         Stateful. Gradient: none registered.
 
@@ -145,7 +144,8 @@ class MultiDeviceIteratorGetNextFromShard(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(shard_num, incarnation_id) == 1`, `value(shard_num) >= 0`.
+                `elements(shard_num, incarnation_id) == 1`, `value(shard_num) >= 0`,
+                `value(shard_num) < shards(multi_device_iterator)`.
 
         Example:
             >>> N = {"output_types": [tf.int64], "output_shapes": [[]]}
@@ -180,7 +180,7 @@ class MultiDeviceIteratorGetNextFromShard(Op):
                     and -9223372036854775808 <= incarnation_id <= 9223372036854775807
                     or fits(TInt64, incarnation_id)
                 )
-                and _holds(shard_num, incarnation_id)
+                and _holds(multi_device_iterator, shard_num, incarnation_id)
             ):
                 op.components = execute(
                     context[CURRENT],
@@ -205,13 +205,16 @@ class MultiDeviceIteratorGetNextFromShard(Op):
         )
 
 
-def _holds(shard_num: object, incarnation_id: object) -> bool:
+def _holds(
+    multi_device_iterator: object, shard_num: object, incarnation_id: object
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
             elements_of(shard_num) == 1
             and elements_of(incarnation_id) == 1
-            and value_of(shard_num) >= 0
+            and (_value_of_shard_num := value_of(shard_num)) >= 0
+            and _value_of_shard_num < shards_of(multi_device_iterator)
         )
     except Exception:
         return False
@@ -233,8 +236,7 @@ def multi_device_iterator_get_next_from_shard(
     Shard s of n gets the elements s, s + n, s + 2 * n and so on. It waits until the
     element is there, and so for a shard whose buffer is full: all shards should be read
     at about the same pace. At the end it fails with OutOfRange. The number of an
-    earlier run is refused, and so is a negative shard. The handle does not say how many
-    shards there are: a shard of n or above is not refused, and ends the process.
+    earlier run is refused.
 
     Stateful. Gradient: none registered.
 
@@ -256,7 +258,8 @@ def multi_device_iterator_get_next_from_shard(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(shard_num, incarnation_id) == 1`, `value(shard_num) >= 0`.
+            `elements(shard_num, incarnation_id) == 1`, `value(shard_num) >= 0`,
+            `value(shard_num) < shards(multi_device_iterator)`.
 
     Example:
         >>> N = {"output_types": [tf.int64], "output_shapes": [[]]}
@@ -287,7 +290,7 @@ def multi_device_iterator_get_next_from_shard(
                 and -9223372036854775808 <= incarnation_id <= 9223372036854775807
                 or fits(TInt64, incarnation_id)
             )
-            and _holds(shard_num, incarnation_id)
+            and _holds(multi_device_iterator, shard_num, incarnation_id)
         ):
             _result = execute(
                 context[CURRENT],

@@ -51,8 +51,8 @@ class SnapshotNestedDatasetReader(TensorOp[TVariant]):
 
     Element k is `inputs[k]`, as a variant. LoadDataset and SnapshotDatasetV2 give such
     a data set to their `reader_func`, with a SnapshotDatasetReader for each shard, and
-    make it without this op, which stands for it in graphs. What the op itself makes is
-    not to be read: in TensorFlow 2.21 that ends the process.
+    make it without this op, which stands for it in graphs. To read what the op itself
+    makes ends the process, so the op does not run.
 
     Gradient: none registered.
 
@@ -62,13 +62,15 @@ class SnapshotNestedDatasetReader(TensorOp[TVariant]):
         handle: variant, `scalar`. The data set of these data sets.
 
     Example:
-        >>> shards = [tf.data.Dataset.range(n)._variant_tensor for n in (2, 3)]
-        >>> nested = snapshot_nested_dataset_reader(shards, [tf.int64], [[]])
-        >>> int(opwright.data.dataset_cardinality(nested))
-        -2
+        >>> with tf.Graph().as_default():
+        ...     shard = opwright.data.range_dataset(0, 2, 1, [tf.int64], [[]])
+        ...     nested = snapshot_nested_dataset_reader([shard], [tf.int64], [[]])
+        >>> nested.op.type, nested.shape
+        ('SnapshotNestedDatasetReader', TensorShape([]))
     """
 
     OP_NAME = "SnapshotNestedDatasetReader"
+    REQUIRES = ("not runs",)
     SHAPES = {
         "inputs": "()",
         "handle": "()",
@@ -94,8 +96,8 @@ class SnapshotNestedDatasetReader(TensorOp[TVariant]):
 
         Element k is `inputs[k]`, as a variant. LoadDataset and SnapshotDatasetV2 give
         such a data set to their `reader_func`, with a SnapshotDatasetReader for each
-        shard, and make it without this op, which stands for it in graphs. What the op
-        itself makes is not to be read: in TensorFlow 2.21 that ends the process.
+        shard, and make it without this op, which stands for it in graphs. To read what
+        the op itself makes ends the process, so the op does not run.
 
         Gradient: none registered.
 
@@ -116,20 +118,21 @@ class SnapshotNestedDatasetReader(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of these data sets.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `not runs`.
 
         Example:
-            >>> shards = [tf.data.Dataset.range(n)._variant_tensor for n in (2, 3)]
-            >>> nested = snapshot_nested_dataset_reader(shards, [tf.int64], [[]])
-            >>> int(opwright.data.dataset_cardinality(nested))
-            -2
+            >>> with tf.Graph().as_default():
+            ...     shard = opwright.data.range_dataset(0, 2, 1, [tf.int64], [[]])
+            ...     nested = snapshot_nested_dataset_reader([shard], [tf.int64], [[]])
+            >>> nested.op.type, nested.shape
+            ('SnapshotNestedDatasetReader', TensorShape([]))
         """
         if _unknown or _surplus:
             raise SnapshotNestedDatasetReader._create_refused(_surplus, _unknown)
         op: SnapshotNestedDatasetReader = new(SnapshotNestedDatasetReader)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds():
                 op.handle = execute(
                     context[CURRENT],
                     "SnapshotNestedDatasetReader",
@@ -151,6 +154,14 @@ class SnapshotNestedDatasetReader(TensorOp[TVariant]):
         )
 
 
+def _holds() -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return not True
+    except Exception:
+        return False
+
+
 @describe_missing_args
 def snapshot_nested_dataset_reader(
     inputs: Sequence[TensorOperand[TVariant]],
@@ -164,8 +175,8 @@ def snapshot_nested_dataset_reader(
 
     Element k is `inputs[k]`, as a variant. LoadDataset and SnapshotDatasetV2 give such
     a data set to their `reader_func`, with a SnapshotDatasetReader for each shard, and
-    make it without this op, which stands for it in graphs. What the op itself makes is
-    not to be read: in TensorFlow 2.21 that ends the process.
+    make it without this op, which stands for it in graphs. To read what the op itself
+    makes ends the process, so the op does not run.
 
     Gradient: none registered.
 
@@ -186,20 +197,21 @@ def snapshot_nested_dataset_reader(
         handle: variant, `scalar`. The data set of these data sets.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `not runs`.
 
     Example:
-        >>> shards = [tf.data.Dataset.range(n)._variant_tensor for n in (2, 3)]
-        >>> nested = snapshot_nested_dataset_reader(shards, [tf.int64], [[]])
-        >>> int(opwright.data.dataset_cardinality(nested))
-        -2
+        >>> with tf.Graph().as_default():
+        ...     shard = opwright.data.range_dataset(0, 2, 1, [tf.int64], [[]])
+        ...     nested = snapshot_nested_dataset_reader([shard], [tf.int64], [[]])
+        >>> nested.op.type, nested.shape
+        ('SnapshotNestedDatasetReader', TensorShape([]))
     """
     if _unknown or _surplus:
         raise SnapshotNestedDatasetReader._refused(_surplus, _unknown)
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds():
             _result = execute(
                 context[CURRENT],
                 "SnapshotNestedDatasetReader",

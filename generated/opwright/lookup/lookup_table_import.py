@@ -11,7 +11,6 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
-    are_importable,
     context,
     describe_missing_args,
     execute,
@@ -58,10 +57,6 @@ class LookupTableImport(Op):
     A table that is filled once takes an import as it takes InitializeTable: the first
     one fills it, later ones change nothing or are refused.
 
-    A dense table takes what LookupTableExport gave, buckets without a key included.
-    Keys need the second dimension that they have there, even if they are scalars;
-    others are refused.
-
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
 
@@ -76,7 +71,6 @@ class LookupTableImport(Op):
     """
 
     OP_NAME = "LookupTableImport"
-    REQUIRES = ("importable(table_handle, keys, values)",)
     SHAPES = {
         "table_handle": "(2,)",
         "keys": "(n,)",
@@ -107,10 +101,6 @@ class LookupTableImport(Op):
         A table that is filled once takes an import as it takes InitializeTable: the
         first one fills it, later ones change nothing or are refused.
 
-        A dense table takes what LookupTableExport gave, buckets without a key included.
-        Keys need the second dimension that they have there, even if they are scalars;
-        others are refused.
-
         Its handle is a reference, which works in graphs alone: prefer the op that ends
         in V2.
 
@@ -127,8 +117,7 @@ class LookupTableImport(Op):
                 table's values have.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `importable(table_handle, keys, values)`.
+            OpError: the op refuses an argument.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -142,7 +131,7 @@ class LookupTableImport(Op):
         op: LookupTableImport = new(LookupTableImport)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(table_handle, keys, values):
+            if scope.eager and not graphs.stack:
                 execute(
                     context[CURRENT],
                     "LookupTableImport",
@@ -155,14 +144,6 @@ class LookupTableImport(Op):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (table_handle, keys, values), {}, fast_path_error)
-
-
-def _holds(table_handle: object, keys: object, values: object) -> bool:
-    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
-    try:
-        return are_importable(table_handle, keys, values)
-    except Exception:
-        return False
 
 
 @describe_missing_args
@@ -183,10 +164,6 @@ def lookup_table_import(
     A table that is filled once takes an import as it takes InitializeTable: the first
     one fills it, later ones change nothing or are refused.
 
-    A dense table takes what LookupTableExport gave, buckets without a key included.
-    Keys need the second dimension that they have there, even if they are scalars;
-    others are refused.
-
     Its handle is a reference, which works in graphs alone: prefer the op that ends in
     V2.
 
@@ -204,8 +181,7 @@ def lookup_table_import(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
-            `importable(table_handle, keys, values)`.
+        OpError: the op refuses an argument.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -219,7 +195,7 @@ def lookup_table_import(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack and _holds(table_handle, keys, values):
+        if context[EAGER] and not graphs.stack:
             _result = execute(
                 context[CURRENT], "LookupTableImport", name, table_handle, keys, values
             )

@@ -88,6 +88,7 @@ class MaxPool3DGrad(TensorOp[T]):
     """
 
     OP_NAME = "MaxPool3DGrad"
+    REQUIRES = ("least(ksize) >= 1",)
     SHAPES = {
         "orig_input": "(n, d, h, w, c) if data_format == 'NDHWC' else (n, c, d, h, w)",
         "orig_output": "(n, window(d, ksize[1], strides[1], padding), window(h, ksize[2], strides[2], padding), window(w, ksize[3], strides[3], padding), c) if data_format == 'NDHWC' else (n, c, window(d, ksize[2], strides[2], padding), window(h, ksize[3], strides[3], padding), window(w, ksize[4], strides[4], padding))",
@@ -188,7 +189,7 @@ class MaxPool3DGrad(TensorOp[T]):
                 for what MaxPool3D took.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `least(ksize) >= 1`.
 
         Example:
             >>> volume = np.float32([[1, 3], [4, 2]]).reshape(1, 1, 2, 2, 1)
@@ -205,7 +206,7 @@ class MaxPool3DGrad(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and not graphs.stack and _holds(ksize):
                 op.output = execute(
                     context[CURRENT],
                     "MaxPool3DGrad",
@@ -240,6 +241,14 @@ class MaxPool3DGrad(TensorOp[T]):
 
 DEFAULTS = MaxPool3DGrad.Options()
 MERGE = MaxPool3DGrad.Options.merge
+
+
+def _holds(ksize: Sequence[int]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return min(ksize) >= 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -302,7 +311,7 @@ def max_pool3d_grad(
             what MaxPool3D took.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `least(ksize) >= 1`.
 
     Example:
         >>> volume = np.float32([[1, 3], [4, 2]]).reshape(1, 1, 2, 2, 1)
@@ -318,7 +327,7 @@ def max_pool3d_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if context[EAGER] and not graphs.stack and _holds(ksize):
             _result = execute(
                 context[CURRENT],
                 "MaxPool3DGrad",

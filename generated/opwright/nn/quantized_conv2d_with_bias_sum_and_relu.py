@@ -91,12 +91,11 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
     where conv is what Conv2D computes, with channels last. Products are added up in 32
     bits, and the output range says what they stand for.
 
-    In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
-    one of oneDNN's, which asks for a constant as `filter`: so the op is refused in
-    eager code and in a tf.function. In a graph that a session runs, a constant `filter`
-    ends the process, whatever the other arguments are. With TF_ENABLE_ONEDNN_OPTS=0
-    eager calls succeed and give empty tensors. QuantizedConv2D with a quint8 filter has
-    a kernel of its own.
+    The op is for graphs that another program runs. In TensorFlow's packages the kernel
+    is a place holder, which rewriting exchanges for one of oneDNN's. That kernel asks
+    for a constant as `filter`, and a constant ends the process. With
+    TF_ENABLE_ONEDNN_OPTS=0 the place holder gives empty tensors. QuantizedConv2D with a
+    quint8 filter has a kernel of its own.
 
     Gradient: none registered.
 
@@ -127,6 +126,7 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
 
     OP_NAME = "QuantizedConv2DWithBiasSumAndRelu"
     REQUIRES = (
+        "not runs",
         "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
         "len(padding_list) == 0 or least(padding_list) >= -2**31 and most(padding_list) < 2**31",
     )
@@ -248,12 +248,11 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
         where conv is what Conv2D computes, with channels last. Products are added up in
         32 bits, and the output range says what they stand for.
 
-        In TensorFlow's packages the kernel is a place holder, for rewriting to exchange
-        for one of oneDNN's, which asks for a constant as `filter`: so the op is refused
-        in eager code and in a tf.function. In a graph that a session runs, a constant
-        `filter` ends the process, whatever the other arguments are. With
-        TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty tensors.
-        QuantizedConv2D with a quint8 filter has a kernel of its own.
+        The op is for graphs that another program runs. In TensorFlow's packages the
+        kernel is a place holder, which rewriting exchanges for one of oneDNN's. That
+        kernel asks for a constant as `filter`, and a constant ends the process. With
+        TF_ENABLE_ONEDNN_OPTS=0 the place holder gives empty tensors. QuantizedConv2D
+        with a quint8 filter has a kernel of its own.
 
         Gradient: none registered.
 
@@ -304,9 +303,9 @@ class QuantizedConv2DWithBiasSumAndRelu(Op, Generic[OutType]):
                 stands for.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `least(strides,
-                dilations) >= -2**31 and most(strides, dilations) < 2**31`,
-                `len(padding_list) == 0 or least(padding_list) >= -2**31 and
+            OpError: the op refuses an argument. The call needs `not runs`,
+                `least(strides, dilations) >= -2**31 and most(strides, dilations) <
+                2**31`, `len(padding_list) == 0 or least(padding_list) >= -2**31 and
                 most(padding_list) < 2**31`.
 
         Example:
@@ -390,7 +389,8 @@ def _holds(
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            min(strides) >= -2147483648
+            not True
+            and min(strides) >= -2147483648
             and min(dilations) >= -2147483648
             and max(strides) < 2147483648
             and max(dilations) < 2147483648
@@ -474,12 +474,11 @@ def quantized_conv2d_with_bias_sum_and_relu(
     where conv is what Conv2D computes, with channels last. Products are added up in 32
     bits, and the output range says what they stand for.
 
-    In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
-    one of oneDNN's, which asks for a constant as `filter`: so the op is refused in
-    eager code and in a tf.function. In a graph that a session runs, a constant `filter`
-    ends the process, whatever the other arguments are. With TF_ENABLE_ONEDNN_OPTS=0
-    eager calls succeed and give empty tensors. QuantizedConv2D with a quint8 filter has
-    a kernel of its own.
+    The op is for graphs that another program runs. In TensorFlow's packages the kernel
+    is a place holder, which rewriting exchanges for one of oneDNN's. That kernel asks
+    for a constant as `filter`, and a constant ends the process. With
+    TF_ENABLE_ONEDNN_OPTS=0 the place holder gives empty tensors. QuantizedConv2D with a
+    quint8 filter has a kernel of its own.
 
     Gradient: none registered.
 
@@ -530,9 +529,10 @@ def quantized_conv2d_with_bias_sum_and_relu(
             stands for.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `least(strides, dilations)
-            >= -2**31 and most(strides, dilations) < 2**31`, `len(padding_list) == 0 or
-            least(padding_list) >= -2**31 and most(padding_list) < 2**31`.
+        OpError: the op refuses an argument. The call needs `not runs`, `least(strides,
+            dilations) >= -2**31 and most(strides, dilations) < 2**31`,
+            `len(padding_list) == 0 or least(padding_list) >= -2**31 and
+            most(padding_list) < 2**31`.
 
     Example:
         >>> with tf.Graph().as_default():

@@ -105,12 +105,11 @@ class QuantizedConv2DWithBiasSumAndReluAndRequantize(Op, Generic[OutType]):
     bits that cover the range from `min_freezed_output` to `max_freezed_output`, which
     is found by calibration before; what lies outside is cut off.
 
-    In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
-    one of oneDNN's, which asks for a constant as `filter`: so the op is refused in
-    eager code and in a tf.function. In a graph that a session runs, a constant `filter`
-    ends the process, whatever the other arguments are. With TF_ENABLE_ONEDNN_OPTS=0
-    eager calls succeed and give empty tensors. QuantizedConv2D with a quint8 filter has
-    a kernel of its own. The summand is unsigned;
+    The op is for graphs that another program runs. In TensorFlow's packages the kernel
+    is a place holder, which rewriting exchanges for one of oneDNN's. That kernel asks
+    for a constant as `filter`, and a constant ends the process. With
+    TF_ENABLE_ONEDNN_OPTS=0 the place holder gives empty tensors. QuantizedConv2D with a
+    quint8 filter has a kernel of its own. The summand is unsigned;
     QuantizedConv2DWithBiasSignedSumAndReluAndRequantize has a signed one.
 
     Gradient: none registered.
@@ -146,6 +145,7 @@ class QuantizedConv2DWithBiasSumAndReluAndRequantize(Op, Generic[OutType]):
 
     OP_NAME = "QuantizedConv2DWithBiasSumAndReluAndRequantize"
     REQUIRES = (
+        "not runs",
         "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
         "len(padding_list) == 0 or least(padding_list) >= -2**31 and most(padding_list) < 2**31",
     )
@@ -284,13 +284,12 @@ class QuantizedConv2DWithBiasSumAndReluAndRequantize(Op, Generic[OutType]):
         8 bits that cover the range from `min_freezed_output` to `max_freezed_output`,
         which is found by calibration before; what lies outside is cut off.
 
-        In TensorFlow's packages the kernel is a place holder, for rewriting to exchange
-        for one of oneDNN's, which asks for a constant as `filter`: so the op is refused
-        in eager code and in a tf.function. In a graph that a session runs, a constant
-        `filter` ends the process, whatever the other arguments are. With
-        TF_ENABLE_ONEDNN_OPTS=0 eager calls succeed and give empty tensors.
-        QuantizedConv2D with a quint8 filter has a kernel of its own. The summand is
-        unsigned; QuantizedConv2DWithBiasSignedSumAndReluAndRequantize has a signed one.
+        The op is for graphs that another program runs. In TensorFlow's packages the
+        kernel is a place holder, which rewriting exchanges for one of oneDNN's. That
+        kernel asks for a constant as `filter`, and a constant ends the process. With
+        TF_ENABLE_ONEDNN_OPTS=0 the place holder gives empty tensors. QuantizedConv2D
+        with a quint8 filter has a kernel of its own. The summand is unsigned;
+        QuantizedConv2DWithBiasSignedSumAndReluAndRequantize has a signed one.
 
         Gradient: none registered.
 
@@ -353,9 +352,9 @@ class QuantizedConv2DWithBiasSumAndReluAndRequantize(Op, Generic[OutType]):
                 `output` stands for.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `least(strides,
-                dilations) >= -2**31 and most(strides, dilations) < 2**31`,
-                `len(padding_list) == 0 or least(padding_list) >= -2**31 and
+            OpError: the op refuses an argument. The call needs `not runs`,
+                `least(strides, dilations) >= -2**31 and most(strides, dilations) <
+                2**31`, `len(padding_list) == 0 or least(padding_list) >= -2**31 and
                 most(padding_list) < 2**31`.
 
         Example:
@@ -449,7 +448,8 @@ def _holds(
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            min(strides) >= -2147483648
+            not True
+            and min(strides) >= -2147483648
             and min(dilations) >= -2147483648
             and max(strides) < 2147483648
             and max(dilations) < 2147483648
@@ -546,12 +546,11 @@ def quantized_conv2d_with_bias_sum_and_relu_and_requantize(
     bits that cover the range from `min_freezed_output` to `max_freezed_output`, which
     is found by calibration before; what lies outside is cut off.
 
-    In TensorFlow's packages the kernel is a place holder, for rewriting to exchange for
-    one of oneDNN's, which asks for a constant as `filter`: so the op is refused in
-    eager code and in a tf.function. In a graph that a session runs, a constant `filter`
-    ends the process, whatever the other arguments are. With TF_ENABLE_ONEDNN_OPTS=0
-    eager calls succeed and give empty tensors. QuantizedConv2D with a quint8 filter has
-    a kernel of its own. The summand is unsigned;
+    The op is for graphs that another program runs. In TensorFlow's packages the kernel
+    is a place holder, which rewriting exchanges for one of oneDNN's. That kernel asks
+    for a constant as `filter`, and a constant ends the process. With
+    TF_ENABLE_ONEDNN_OPTS=0 the place holder gives empty tensors. QuantizedConv2D with a
+    quint8 filter has a kernel of its own. The summand is unsigned;
     QuantizedConv2DWithBiasSignedSumAndReluAndRequantize has a signed one.
 
     Gradient: none registered.
@@ -615,9 +614,10 @@ def quantized_conv2d_with_bias_sum_and_relu_and_requantize(
             stands for.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `least(strides, dilations)
-            >= -2**31 and most(strides, dilations) < 2**31`, `len(padding_list) == 0 or
-            least(padding_list) >= -2**31 and most(padding_list) < 2**31`.
+        OpError: the op refuses an argument. The call needs `not runs`, `least(strides,
+            dilations) >= -2**31 and most(strides, dilations) < 2**31`,
+            `len(padding_list) == 0 or least(padding_list) >= -2**31 and
+            most(padding_list) < 2**31`.
 
     Example:
         >>> with tf.Graph().as_default():

@@ -68,7 +68,7 @@ class Softmax(TensorOp[T]):
 
     OP_NAME = "Softmax"
     REQUIRES = (
-        'T != "float32" or prod(shape(logits)[-1:]) > 0 or prod(shape(logits)[:-1]) % 2**32 < 2**26',
+        'T not in ("float32", "bfloat16") or prod(shape(logits)[-1:]) > 0 or prod(shape(logits)[:-1]) % 2**32 < 2**26',
     )
     SHAPES = {
         "logits": "where((*x,), len(x) >= 1)",
@@ -115,9 +115,9 @@ class Softmax(TensorOp[T]):
             softmax: `T`, `*x`. Probabilities, which add up to 1 along the last axis.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `T != "float32" or
-                prod(shape(logits)[-1:]) > 0 or prod(shape(logits)[:-1]) % 2**32 <
-                2**26`.
+            OpError: the op refuses an argument. The call needs `T not in ("float32",
+                "bfloat16") or prod(shape(logits)[-1:]) > 0 or prod(shape(logits)[:-1])
+                % 2**32 < 2**26`.
 
         Example:
             >>> softmax([[1.0, 1.0, 2.0], [0.0, 0.0, -np.inf]]).numpy().round(3)
@@ -141,7 +141,7 @@ def _holds(logits: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            dtype_of(logits) != "float32"
+            dtype_of(logits) not in ("float32", "bfloat16")
             or product_of(sizes_of(logits)[-1:]) > 0
             or product_of(sizes_of(logits)[:-1]) % 4294967296 < 67108864
         )
@@ -182,8 +182,9 @@ def softmax(
         softmax: `T`, `*x`. Probabilities, which add up to 1 along the last axis.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `T != "float32" or
-            prod(shape(logits)[-1:]) > 0 or prod(shape(logits)[:-1]) % 2**32 < 2**26`.
+        OpError: the op refuses an argument. The call needs `T not in ("float32",
+            "bfloat16") or prod(shape(logits)[-1:]) > 0 or prod(shape(logits)[:-1]) %
+            2**32 < 2**26`.
 
     Example:
         >>> softmax([[1.0, 1.0, 2.0], [0.0, 0.0, -np.inf]]).numpy().round(3)

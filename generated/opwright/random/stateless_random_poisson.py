@@ -30,6 +30,7 @@ from opwright_runtime.gencode import (
     is_nan_free,
     most_of,
     new,
+    product_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -108,7 +109,7 @@ class StatelessRandomPoisson(TensorOp[Dtype]):
         "elements(shape) < 255",
         "memory(dtype, contents(shape))",
         "nan_free(lam)",
-        'Rtype == dtype or dtype == "float64" or most(lam) <= (3e38 if dtype == "float32" else 2**63 if dtype == "int64" else 2**31 if dtype == "int32" else 65504)',
+        'prod(contents(shape)) == 0 or Rtype == dtype or dtype == "float64" or most(lam) <= (3e38 if dtype == "float32" else 2**63 if dtype == "int64" else 2**31 if dtype == "int32" else 65504)',
     )
     SHAPES = {
         "shape": "(r,)",
@@ -168,9 +169,10 @@ class StatelessRandomPoisson(TensorOp[Dtype]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
-                `memory(dtype, contents(shape))`, `nan_free(lam)`, `Rtype == dtype or
-                dtype == "float64" or most(lam) <= (3e38 if dtype == "float32" else
-                2**63 if dtype == "int64" else 2**31 if dtype == "int32" else 65504)`.
+                `memory(dtype, contents(shape))`, `nan_free(lam)`,
+                `prod(contents(shape)) == 0 or Rtype == dtype or dtype == "float64" or
+                most(lam) <= (3e38 if dtype == "float32" else 2**63 if dtype == "int64"
+                else 2**31 if dtype == "int32" else 65504)`.
 
         Example:
             >>> draws = stateless_random_poisson([10000, 2], [1, 2], [0.5, 20.0], tf.int32)
@@ -214,19 +216,22 @@ def _holds(shape: object, lam: object, dtype: object) -> bool:
     try:
         return (
             elements_of(shape) < 255
-            and has_room(dtype_name(dtype), contents_of(shape))
+            and has_room(dtype_name(dtype), (_contents_of_shape := contents_of(shape)))
             and is_nan_free(lam)
             and (
-                dtype_of(lam) == dtype_name(dtype)
+                product_of(_contents_of_shape) == 0
+                or dtype_of(lam) == dtype_name(dtype)
                 or dtype_name(dtype) == "float64"
-                or most_of(lam)
-                <= (
-                    3e38
-                    if dtype_name(dtype) == "float32"
-                    else (
-                        9223372036854775808
-                        if dtype_name(dtype) == "int64"
-                        else 2147483648 if dtype_name(dtype) == "int32" else 65504
+                or (
+                    most_of(lam)
+                    <= (
+                        3e38
+                        if dtype_name(dtype) == "float32"
+                        else (
+                            9223372036854775808
+                            if dtype_name(dtype) == "int64"
+                            else 2147483648 if dtype_name(dtype) == "int32" else 65504
+                        )
                     )
                 )
             )
@@ -279,9 +284,10 @@ def stateless_random_poisson(
 
     Raises:
         OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
-            `memory(dtype, contents(shape))`, `nan_free(lam)`, `Rtype == dtype or dtype
-            == "float64" or most(lam) <= (3e38 if dtype == "float32" else 2**63 if dtype
-            == "int64" else 2**31 if dtype == "int32" else 65504)`.
+            `memory(dtype, contents(shape))`, `nan_free(lam)`, `prod(contents(shape)) ==
+            0 or Rtype == dtype or dtype == "float64" or most(lam) <= (3e38 if dtype ==
+            "float32" else 2**63 if dtype == "int64" else 2**31 if dtype == "int32" else
+            65504)`.
 
     Example:
         >>> draws = stateless_random_poisson([10000, 2], [1, 2], [0.5, 20.0], tf.int32)

@@ -21,6 +21,7 @@ from opwright_notation.conditions import (
     MEMORY,
     OF_LISTS,
     PROPERTIES,
+    RUNS,
     TABLE,
     THREADS,
     conjuncts,
@@ -34,6 +35,7 @@ from opwright_notation.syntax import is_call
 from opwright_runtime._binding import (
     eager_checks,
     graph_equations,
+    handles,
     memory,
     properties,
     requirements,
@@ -47,6 +49,7 @@ from opwright_runtime._binding.graph_properties import (
     UnknownError,
     Value,
     cast,
+    fits_dense_table,
     flat_of,
     is_tensor,
     numbers_of,
@@ -57,6 +60,8 @@ from opwright_runtime._binding.op_info import OpInfo
 from opwright_runtime._binding.reads import Reads
 from opwright_runtime._internals import handle_data
 
+#: An op whose first input may be a dense table that a graph makes.
+_IMPORT = "LookupTableImportV2"
 #: An op whose conditions are on an accumulator.
 _OF_ACCUMULATORS = frozenset({"ResourceAccumulatorApplyGradient"})
 
@@ -102,7 +107,9 @@ def add(
         and not arg.is_list
         and resources.held_in(handle_data(one)) is not None
     }
-    found = checker(info, specs, attrs, settled)
+    # Python cannot look up a table of a session.
+    key = handles.shape_of_dense_key(tensors[0]) if info.name == _IMPORT else None
+    found = checker(info, specs, attrs, settled, has_key=key is not None)
     if found is None:
         return []
     given: list[Value] = []
@@ -110,7 +117,7 @@ def add(
         if arg.name in found.names:
             # A function takes the value of a reference.
             given += one if arg.is_list else [tf.identity(one) if arg.is_ref else one]
-    return [found.function(*given).op]
+    return [found.function(*given, *([] if key is None else [key])).op]
 
 
 def _spec(tensor: Value) -> tf.TensorSpec:
@@ -123,6 +130,7 @@ def checker(
     attrs: Mapping[str, Value],
     settled: Collection[str] = (),
     *,
+    has_key: bool = False,
     compiled: bool = False,
 ) -> Checker | None:
     """The checker of calls of an op; None if they need none.
@@ -132,6 +140,7 @@ def checker(
         specs: a spec for each input, or a list of them.
         attrs: the attrs by name, without those that follow from inputs.
         settled: the handles that state the dtype that their variable has.
+        has_key: whether the function also takes the shape of a key of a dense table.
         compiled: whether XLA may compile the checker.
     """
     conditions = [part for text in info.requires for part in conjuncts(parsed(text))]
@@ -150,7 +159,9 @@ def checker(
     for arg, one in zip(info.inputs, specs, strict=True):
         if arg.name in used:
             signature += one if arg.is_list else [one]
-    known = requirements.facts(info, specs, attrs) | {EAGER: False}
+    if has_key:
+        signature.append(tf.TensorSpec([None], tf.int64))
+    known = requirements.facts(info, specs, attrs) | {EAGER: False, RUNS: True}
     lengths = {
         arg.name: len(one)
         for arg, one in zip(info.inputs, specs, strict=True)
@@ -168,9 +179,10 @@ def checker(
                 count = len(one) if arg.is_list else 1
                 taken, rest = rest[:count], rest[count:]
                 given[arg.name] = taken if arg.is_list else taken[0]
+        key = rest[0] if has_key else None
         for part in conditions:
             for index in _positions(part, given, lengths):
-                graph = _Graph(given, lengths, known, index, settled, reads)
+                graph = _Graph(given, lengths, known, index, settled, reads, key)
                 found = graph.condition(part)
                 if found is not None and (is_tensor(found) or not found):
                     # In their order: what one refuses, the next may not survive.
@@ -259,6 +271,7 @@ class _Graph:
         index: the position in lists of tensors.
         settled: the handles that state the dtype that their variable has.
         reads: adds operations that fail if a handle holds another dtype.
+        key: the shape of a key of a dense table that the graph makes, or None.
     """
 
     given: Mapping[str, Value]
@@ -267,6 +280,7 @@ class _Graph:
     index: int | None
     settled: Collection[str]
     reads: Reads
+    key: tf.Tensor | None
 
     def condition(self, node: ast.expr) -> Value:
         """A tensor; a bool if the graph knows the result; None if it is unknown."""
@@ -389,6 +403,8 @@ class _Graph:
                 return self.in_python(name, [handle], dtype)
             self.reads.add(handle, dtype)
             return True
+        if name == "importable" and self.key is not None:
+            return fits_dense_table(self.key, self.tensor(node.args[1]))
         if name in eager_checks.NAMES:
             return self.in_python(name, [*map(self.tensor, node.args)])
         if name == "divides":

@@ -66,6 +66,7 @@ from opwright_runtime._binding.resources import (
     is_single,
     is_table,
     known_held_of,
+    shards_of,
 )
 from opwright_runtime._binding.scope import Scope
 from opwright_runtime._binding.signatures import describe_missing_args
@@ -288,6 +289,7 @@ __all__ = [
     "removed",
     "results_of",
     "shapes_of",
+    "shards_of",
     "sizes_of",
     "some_dtype_of",
     "steps_of",

@@ -16,6 +16,7 @@ from opwright_runtime._binding import (
     files,
     graph_equations,
     properties,
+    resources,
     texts,
 )
 
@@ -51,6 +52,14 @@ def cast(found: Value, dtype: tf.DType) -> Value:
         return tf.cast(found, dtype)
     # tf.cast would convert it to float32 or int32 first.
     return tf.constant(found, dtype)
+
+
+def fits_dense_table(key: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
+    """`resources.fits_dense_table`, for the shape of a key and for all keys."""
+    shape = tf.shape(keys, tf.int64)
+    rows, columns = tf.unstack(tf.pad(shape, [[0, 2]])[:2], num=2)
+    is_matrix = tf.equal(tf.size(shape), 2)
+    return is_matrix & (rows > 0) & tf.equal(columns, tf.reduce_prod(key))
 
 
 def row_of(found: Value) -> Value:
@@ -205,6 +214,13 @@ OF_ROWS: Mapping[str, Callable[..., Value]] = {
 }
 
 
+def _shards(iterator: tf.Tensor) -> tf.Tensor:
+    try:
+        return resources.shards_in_graph(iterator)
+    except ImportError:
+        raise UnknownError from None
+
+
 PROPERTIES_IN_GRAPH: Mapping[str, Callable[..., Value]] = {
     "rank": lambda x: tf.cast(tf.rank(x), tf.int64),
     "elements": lambda x: tf.size(x, tf.int64),
@@ -227,4 +243,5 @@ PROPERTIES_IN_GRAPH: Mapping[str, Callable[..., Value]] = {
     "batched": _batched,
     "distinct": _distinct,
     "spans": _spans,
+    "shards": _shards,
 }

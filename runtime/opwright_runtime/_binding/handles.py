@@ -94,6 +94,19 @@ def is_importable(table: tf.Tensor, keys: tf.Tensor, values: tf.Tensor) -> bool 
     return resources.fits_dense_table(keys.shape, source.op.inputs[0].shape)
 
 
+def shape_of_dense_key(table: _Handle) -> tf.Tensor | None:
+    """The shape of a key of a dense table, as ops of the graph that makes the table.
+
+    Returns:
+        None if the table is not dense, or if it is unknown what makes it.
+    """
+    source = source_of(table)
+    if type(source) is EagerTensor or "DenseHashTable" not in source.op.type:
+        return None
+    shape: tf.Tensor = tf.shape(source.op.inputs[0], tf.int64)
+    return shape
+
+
 def is_removable(handle: _Handle) -> bool:
     """Whether a resource can be removed, by the text of its handle.
 
@@ -110,6 +123,17 @@ def is_removable_in_graph(handle: tf.Tensor) -> bool | None:
     if type(source) is EagerTensor:
         return is_removable(source)
     return False if source.op.type in _ACCUMULATORS else None
+
+
+def shards_of(handle: tf.Tensor) -> int | None:
+    """`resources.shards_of` for a graph; None if it is unknown."""
+    source = source_of(handle)
+    if type(source) is EagerTensor:
+        return _eagerly(resources.shards_of, source)
+    # An iterator with a name may be one that another op made.
+    if not source.op.type.startswith("AnonymousMultiDeviceIterator"):
+        return None
+    return len(source.op.get_attr("devices"))
 
 
 def known(

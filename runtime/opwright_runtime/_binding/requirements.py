@@ -19,6 +19,7 @@ from opwright_notation.conditions import (
     OF_HANDLES,
     OF_LISTS,
     PROPERTIES,
+    RUNS,
     THREADS,
     Condition,
     bounded,
@@ -72,6 +73,7 @@ _FUNCTIONS: dict[str, Callable[..., object]] = {
     "holds": resources.held_by,
     "table": resources.is_table,
     "removable": handles.is_removable,
+    "shards": resources.shards_of,
 }
 
 _JOINT: dict[str, Callable[..., object]] = {
@@ -198,7 +200,9 @@ def _condition(
     def shortage(dtype: object, sizes: tuple[int, ...]) -> str | None:
         return _shortage(dtype, sizes) if has_limit else None
 
-    known = Facts(facts(info, tensors, attrs) | {EAGER: eager})
+    # A graph without checks may be for another program to run.
+    when = {EAGER: eager, RUNS: has_limit or None}
+    known = Facts(facts(info, tensors, attrs) | when)
     return Condition(known, None, lengths, property_of, shortage)
 
 
@@ -300,6 +304,8 @@ def static(name: str, tensor: Any, more: tuple[object, ...]) -> object:
         return tensor.dtype.name
     if name == "table":
         return handles.is_table(tensor, *map(str, more))
+    if name == "shards":
+        return handles.shards_of(tensor)
     if name == "removable":
         return handles.is_removable_in_graph(tensor)
     shape = tensor.shape

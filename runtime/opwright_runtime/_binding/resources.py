@@ -260,6 +260,28 @@ def _dtypes_of_table(table: Any) -> tuple[str, str]:
     return "int8", "int8"
 
 
+def shards_of(iterator: tf.Tensor) -> int:
+    """How many shards a multi-device iterator has.
+
+    Its handle does not say it, so an op of the native library looks it up.
+
+    Raises:
+        ImportError: there is no library for this TensorFlow.
+        OpError: the handle is that of something else.
+    """
+    return int(shards_in_graph(iterator))
+
+
+def shards_in_graph(iterator: tf.Tensor) -> tf.Tensor:
+    """`shards_of`, as the result of an op."""
+    # It is imported here because few programs need it.
+    from opwright_runtime import native
+
+    with tf.device("CPU:0"):
+        shards: tf.Tensor = native.ops().opwright_shards(iterator=iterator)
+    return shards
+
+
 def is_divided(resource: tf.Tensor, indices: tf.Tensor, divisors: tf.Tensor) -> bool:
     """Whether rows of a variable of integers can be divided.
 
