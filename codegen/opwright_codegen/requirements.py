@@ -19,6 +19,7 @@ from opwright_codegen.nodes import did_you_mean
 from opwright_codegen.types import HELPERS
 from opwright_notation import conditions, syntax
 from opwright_notation.conditions import (
+    CROSSES,
     EAGER,
     HOLDS,
     JOINT,
@@ -320,6 +321,7 @@ class _Check:
         inputs, kind = JOINT[name]
         number = inputs + (name in OF_TEXT)
         most = inputs + MOST_TEXTS.get(name, number - inputs)
+        number -= name == CROSSES
         if not number <= len(node.args) <= most:
             takes = f"{number}" if number == most else f"{number} to {most}"
             message = f"{name} takes {takes} arguments, not {len(node.args)}"
@@ -459,6 +461,7 @@ _PYTHON: Final = {
     "batches": "batches_of",
     "indexed": "indexed_of",
     "reduced": "reduced_of",
+    CROSSES: "crosses_of",
     "remove": "removed",
     "broadcast": "broadcast_of",
     "prod": "product_of",

@@ -141,6 +141,8 @@ RUNS: Final = "runs"
 #: of, which it does if they broadcast.
 #: `reduced(inputs, equation)`: how many zeros the kernel makes of an input without
 #: elements, when it sums the input over an axis of size 0.
+#: `crosses(indices, dense_inputs, row_splits)`: how many crosses of values there are in
+#: all rows of sparse tensors with these indices, dense and ragged ones.
 JOINT: Final = {
     "steps": (3, Kind.SIZE),
     "padded": (2, Kind.ROW),
@@ -157,9 +159,14 @@ JOINT: Final = {
     "batches": (1, Kind.SIZE),
     "indexed": (1, Kind.SIZE),
     "reduced": (1, Kind.SIZE),
+    "crosses": (3, Kind.SIZE),
 }
-#: Those that take a list of tensors as a whole, and depend on their shapes only.
-OF_LISTS: Final = frozenset({"einsum", "batches", "indexed", "reduced"})
+#: The function of lists that reads contents. The last of its lists may be missing.
+CROSSES: Final = "crosses"
+#: Those that take a list of tensors as a whole, and an equation.
+OF_EQUATIONS: Final = frozenset({"einsum", "batches", "indexed", "reduced"})
+#: Those that take a list of tensors as a whole.
+OF_LISTS: Final = OF_EQUATIONS | {CROSSES}
 #: Those of handles: how many of their first inputs are handles.
 OF_HANDLES: Final = {
     "pairs": 2,
@@ -168,7 +175,7 @@ OF_HANDLES: Final = {
     "joins": 1,
     "divides": 1,
 }
-OF_TEXT: Final = OF_LISTS | {"convolves", "subscripts", "writable"}
+OF_TEXT: Final = OF_EQUATIONS | {"convolves", "subscripts", "writable"}
 #: Those that take several attrs that are text: how many at most.
 MOST_TEXTS: Final = {"writable": 2}
 #: The functions of shapes that conditions may use.
@@ -297,6 +304,8 @@ def _inputs_named(call: ast.Call) -> int:
     name = _name(call)
     if name == TABLE:
         return 1
+    if name == CROSSES:
+        return len(call.args)
     return JOINT[name][0] if name in JOINT else _inputs_of(call)
 
 

@@ -138,6 +138,8 @@ def load_op(*conditions: str) -> Op:
         ("single(handle)", "is_single(handle)"),
         ("value(size) < shards(handle)", "value_of(size) < shards_of(handle)"),
         ("not runs", "not True"),
+        ("crosses(parts, parts) < 9", "crosses_of(parts, parts) < 9"),
+        ("crosses(parts, parts, parts) < 9", "crosses_of(parts, parts, parts) < 9"),
         (
             "shape(a)[0] == 1 and shape(a)[1] == 2",
             "(_sizes_of_a := sizes_of(a))[0] == 1 and _sizes_of_a[1] == 2",

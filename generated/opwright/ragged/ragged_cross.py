@@ -17,12 +17,14 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtype,
     context,
+    crosses_of,
     describe_missing_args,
     dtype_name,
     dtype_of,
     execute,
     fits,
     graphs,
+    has_room,
     new,
     tensors_of,
 )
@@ -121,7 +123,10 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
     """
 
     OP_NAME = "RaggedCross"
-    REQUIRES = ("dtype(ragged_row_splits) == out_row_splits_type",)
+    REQUIRES = (
+        "dtype(ragged_row_splits) == out_row_splits_type",
+        "memory(out_values_type, crosses(sparse_indices, dense_inputs, ragged_row_splits))",
+    )
     SHAPES = {
         "ragged_values": "(n[i],)",
         "ragged_row_splits": "(rows + 1,)",
@@ -215,7 +220,9 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `dtype(ragged_row_splits) == out_row_splits_type`.
+                `dtype(ragged_row_splits) == out_row_splits_type`,
+                `memory(out_values_type, crosses(sparse_indices, dense_inputs,
+                ragged_row_splits))`.
 
         Example:
             >>> splits = np.int64([0, 1, 3])
@@ -236,7 +243,13 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
                 and not graphs.stack
                 and (all_tensors(sparse_indices) or fits(TInt64, sparse_indices))
                 and (all_tensors(sparse_shape) or fits(TInt64, sparse_shape))
-                and _holds(ragged_row_splits, out_row_splits_type)
+                and _holds(
+                    ragged_row_splits,
+                    sparse_indices,
+                    dense_inputs,
+                    out_values_type,
+                    out_row_splits_type,
+                )
             ):
                 op.output_values, op.output_row_splits = execute(
                     context[CURRENT],
@@ -295,12 +308,21 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
         )
 
 
-def _holds(ragged_row_splits: object, out_row_splits_type: object) -> bool:
+def _holds(
+    ragged_row_splits: object,
+    sparse_indices: object,
+    dense_inputs: object,
+    out_values_type: object,
+    out_row_splits_type: object,
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return all(
             dtype_of(_ragged_row_splits) == dtype_name(out_row_splits_type)
             for _ragged_row_splits in tensors_of(ragged_row_splits)
+        ) and has_room(
+            dtype_name(out_values_type),
+            crosses_of(sparse_indices, dense_inputs, ragged_row_splits),
         )
     except Exception:
         return False
@@ -379,7 +401,8 @@ def ragged_cross(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `dtype(ragged_row_splits) == out_row_splits_type`.
+            `dtype(ragged_row_splits) == out_row_splits_type`, `memory(out_values_type,
+            crosses(sparse_indices, dense_inputs, ragged_row_splits))`.
 
     Example:
         >>> splits = np.int64([0, 1, 3])
@@ -400,7 +423,13 @@ def ragged_cross(
             and not graphs.stack
             and (all_tensors(sparse_indices) or fits(TInt64, sparse_indices))
             and (all_tensors(sparse_shape) or fits(TInt64, sparse_shape))
-            and _holds(ragged_row_splits, out_row_splits_type)
+            and _holds(
+                ragged_row_splits,
+                sparse_indices,
+                dense_inputs,
+                out_values_type,
+                out_row_splits_type,
+            )
         ):
             _result = RaggedCrossOutputs._make(
                 execute(

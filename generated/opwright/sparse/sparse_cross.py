@@ -18,6 +18,7 @@ from opwright_runtime.gencode import (
     as_dtype,
     contents_of,
     context,
+    crosses_of,
     describe_missing_args,
     elements_of,
     execute,
@@ -119,6 +120,7 @@ class SparseCross(Op, Generic[OutType]):
     REQUIRES = (
         "len(shapes) == 0 or elements(shapes[0]) == 0 or contents(shapes[0])[0] >= 0",
         'len(shapes) == 0 or elements(shapes[0]) == 0 or memory("int64", 64, contents(shapes[0])[0])',
+        'memory("int64", 2, crosses(indices, dense_inputs))',
     )
     SHAPES = {
         "indices": "(n[i], 2)",
@@ -210,7 +212,8 @@ class SparseCross(Op, Generic[OutType]):
             OpError: the op refuses an argument. The call needs `len(shapes) == 0 or
                 elements(shapes[0]) == 0 or contents(shapes[0])[0] >= 0`, `len(shapes)
                 == 0 or elements(shapes[0]) == 0 or memory("int64", 64,
-                contents(shapes[0])[0])`.
+                contents(shapes[0])[0])`,
+                `memory("int64", 2, crosses(indices, dense_inputs))`.
 
         Example:
             >>> color = tf.sparse.from_dense([["red", ""], ["red", "blue"]])
@@ -230,7 +233,7 @@ class SparseCross(Op, Generic[OutType]):
                 and not graphs.stack
                 and (all_tensors(indices) or fits(TInt64, indices))
                 and (all_tensors(shapes) or fits(TInt64, shapes))
-                and _holds(shapes)
+                and _holds(indices, shapes, dense_inputs)
             ):
                 op.output_indices, op.output_values, op.output_shape = execute(
                     context[CURRENT],
@@ -273,17 +276,21 @@ class SparseCross(Op, Generic[OutType]):
         )
 
 
-def _holds(shapes: object) -> bool:
+def _holds(indices: object, shapes: object, dense_inputs: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            len((_tensors_of_shapes := tensors_of(shapes))) == 0
-            or elements_of(_tensors_of_shapes[0]) == 0
-            or contents_of(_tensors_of_shapes[0])[0] >= 0
-        ) and (
-            len(_tensors_of_shapes) == 0
-            or elements_of(_tensors_of_shapes[0]) == 0
-            or has_room("int64", 64, contents_of(_tensors_of_shapes[0])[0])
+            (
+                len((_tensors_of_shapes := tensors_of(shapes))) == 0
+                or elements_of(_tensors_of_shapes[0]) == 0
+                or contents_of(_tensors_of_shapes[0])[0] >= 0
+            )
+            and (
+                len(_tensors_of_shapes) == 0
+                or elements_of(_tensors_of_shapes[0]) == 0
+                or has_room("int64", 64, contents_of(_tensors_of_shapes[0])[0])
+            )
+            and has_room("int64", 2, crosses_of(indices, dense_inputs))
         )
     except Exception:
         return False
@@ -357,7 +364,8 @@ def sparse_cross(
     Raises:
         OpError: the op refuses an argument. The call needs `len(shapes) == 0 or
             elements(shapes[0]) == 0 or contents(shapes[0])[0] >= 0`, `len(shapes) == 0
-            or elements(shapes[0]) == 0 or memory("int64", 64, contents(shapes[0])[0])`.
+            or elements(shapes[0]) == 0 or memory("int64", 64, contents(shapes[0])[0])`,
+            `memory("int64", 2, crosses(indices, dense_inputs))`.
 
     Example:
         >>> color = tf.sparse.from_dense([["red", ""], ["red", "blue"]])
@@ -377,7 +385,7 @@ def sparse_cross(
             and not graphs.stack
             and (all_tensors(indices) or fits(TInt64, indices))
             and (all_tensors(shapes) or fits(TInt64, shapes))
-            and _holds(shapes)
+            and _holds(indices, shapes, dense_inputs)
         ):
             _result = SparseCrossOutputs._make(
                 execute(

@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     all_tensors,
     contents_of,
     context,
+    crosses_of,
     describe_missing_args,
     elements_of,
     execute,
@@ -101,6 +102,7 @@ class SparseCrossHashed(Op):
         "elements(num_buckets, strong_hash) == 1",
         "len(shapes) == 0 or elements(shapes[0]) == 0 or contents(shapes[0])[0] >= 0",
         'len(shapes) == 0 or elements(shapes[0]) == 0 or memory("int64", 64, contents(shapes[0])[0])',
+        'memory("int64", 2, crosses(indices, dense_inputs))',
     )
     SHAPES = {
         "indices": "(n[i], 2)",
@@ -187,7 +189,8 @@ class SparseCrossHashed(Op):
                 `elements(num_buckets, strong_hash) == 1`, `len(shapes) == 0 or
                 elements(shapes[0]) == 0 or contents(shapes[0])[0] >= 0`, `len(shapes)
                 == 0 or elements(shapes[0]) == 0 or memory("int64", 64,
-                contents(shapes[0])[0])`.
+                contents(shapes[0])[0])`,
+                `memory("int64", 2, crosses(indices, dense_inputs))`.
 
         Example:
             >>> color = tf.sparse.from_dense([["red", ""], ["red", "blue"]])
@@ -220,7 +223,7 @@ class SparseCrossHashed(Op):
                     and -9223372036854775808 <= salt <= 9223372036854775807
                     or fits(TInt64, salt)
                 )
-                and _holds(shapes, num_buckets, strong_hash)
+                and _holds(indices, shapes, dense_inputs, num_buckets, strong_hash)
             ):
                 op.output_indices, op.output_values, op.output_shape = execute(
                     context[CURRENT],
@@ -245,7 +248,13 @@ class SparseCrossHashed(Op):
         )
 
 
-def _holds(shapes: object, num_buckets: object, strong_hash: object) -> bool:
+def _holds(
+    indices: object,
+    shapes: object,
+    dense_inputs: object,
+    num_buckets: object,
+    strong_hash: object,
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
@@ -261,6 +270,7 @@ def _holds(shapes: object, num_buckets: object, strong_hash: object) -> bool:
                 or elements_of(_tensors_of_shapes[0]) == 0
                 or has_room("int64", 64, contents_of(_tensors_of_shapes[0])[0])
             )
+            and has_room("int64", 2, crosses_of(indices, dense_inputs))
         )
     except Exception:
         return False
@@ -326,7 +336,8 @@ def sparse_cross_hashed(
         OpError: the op refuses an argument. The call needs
             `elements(num_buckets, strong_hash) == 1`, `len(shapes) == 0 or
             elements(shapes[0]) == 0 or contents(shapes[0])[0] >= 0`, `len(shapes) == 0
-            or elements(shapes[0]) == 0 or memory("int64", 64, contents(shapes[0])[0])`.
+            or elements(shapes[0]) == 0 or memory("int64", 64, contents(shapes[0])[0])`,
+            `memory("int64", 2, crosses(indices, dense_inputs))`.
 
     Example:
         >>> color = tf.sparse.from_dense([["red", ""], ["red", "blue"]])
@@ -359,7 +370,7 @@ def sparse_cross_hashed(
                 and -9223372036854775808 <= salt <= 9223372036854775807
                 or fits(TInt64, salt)
             )
-            and _holds(shapes, num_buckets, strong_hash)
+            and _holds(indices, shapes, dense_inputs, num_buckets, strong_hash)
         ):
             _result = SparseCrossHashedOutputs._make(
                 execute(

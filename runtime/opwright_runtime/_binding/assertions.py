@@ -15,11 +15,12 @@ from typing import Any
 import tensorflow as tf
 
 from opwright_notation.conditions import (
+    CROSSES,
     EAGER,
     HOLDS,
     JOINT,
     MEMORY,
-    OF_LISTS,
+    OF_EQUATIONS,
     PROPERTIES,
     RUNS,
     TABLE,
@@ -42,6 +43,7 @@ from opwright_runtime._binding import (
     resources,
     threads,
 )
+from opwright_runtime._binding.crossing import crosses_in_graph
 from opwright_runtime._binding.graph_properties import (
     JOINT_IN_GRAPH,
     OF_ROWS,
@@ -414,7 +416,10 @@ class _Graph:
         if name == MEMORY:
             return self.memory(node)
         first = node.args[0]
-        if name in OF_LISTS:
+        if name == CROSSES:
+            lists = [self.given.get(input_named(each)[0], []) for each in node.args]
+            return crosses_in_graph(*lists)
+        if name in OF_EQUATIONS:
             return self.of_list(name, input_named(first)[0], node.args[1])
         if name in JOINT:
             number = JOINT[name][0]

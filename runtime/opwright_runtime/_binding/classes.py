@@ -1,5 +1,6 @@
 """The names that generated classes of ops use. `gencode` exports them."""
 
+from opwright_runtime._binding.crossing import crosses_of
 from opwright_runtime._binding.equations import (
     are_subscripts,
     batches_of,
@@ -246,6 +247,7 @@ __all__ = [
     "can_start",
     "contents_of",
     "context",
+    "crosses_of",
     "default",
     "describe_missing_args",
     "dims_of",

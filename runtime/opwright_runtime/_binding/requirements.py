@@ -14,10 +14,11 @@ from typing import Any
 import tensorflow as tf
 
 from opwright_notation.conditions import (
+    CROSSES,
     EAGER,
     JOINT,
+    OF_EQUATIONS,
     OF_HANDLES,
-    OF_LISTS,
     PROPERTIES,
     RUNS,
     THREADS,
@@ -33,6 +34,7 @@ from opwright_runtime import errors
 from opwright_runtime._binding import attrs as attr_values
 from opwright_runtime._binding import (
     convert,
+    crossing,
     equations,
     files,
     handles,
@@ -92,6 +94,7 @@ _JOINT: dict[str, Callable[..., object]] = {
     "batches": equations.batches_in,
     "indexed": equations.indexed_in,
     "reduced": equations.reduced_in,
+    CROSSES: crossing.crosses_of,
 }
 
 
@@ -266,10 +269,12 @@ def _property(name: str, tensor: Any, more: tuple[object, ...]) -> object:
 
 def _joint(name: str, arguments: Sequence[Any]) -> object:
     """A property of several tensors; None if it is not known."""
-    if name in OF_LISTS:
+    if name in OF_EQUATIONS:
         return of_list(name, *arguments)
     tensors = arguments[: JOINT[name][0]]
     try:
+        if name == CROSSES:
+            return crossing.crosses_of(*arguments)
         if name == "importable" and type(tensors[0]) is not EagerTensor:
             return handles.is_importable(*tensors)
         if any(type(one) is not EagerTensor for one in tensors):

@@ -1,5 +1,5 @@
-// OpwrightShards returns how many shards a multi-device iterator has. Its handle does not say it,
-// and MultiDeviceIteratorGetNextFromShard reads beyond the shards that there are.
+// OpwrightShards returns how many shards a multi-device iterator has. Its handle does not say
+// it, and MultiDeviceIteratorGetNextFromShard reads beyond the shards that there are.
 #include <cstdint>
 #include <string>
 
@@ -35,8 +35,8 @@ class ShardsOp : public tensorflow::OpKernel {
   void Compute(tensorflow::OpKernelContext* context) override {
     const tensorflow::Tensor& handle = context->input(0);
     OP_REQUIRES(context, handle.NumElements() == 1,
-                absl::InvalidArgumentError(absl::StrCat("iterator must have 1 element, has ",
-                                                        handle.NumElements())));
+                absl::InvalidArgumentError(
+                    absl::StrCat("iterator must have 1 element, has ", handle.NumElements())));
     const ResourceHandle& only = handle.flat<ResourceHandle>()(0);
     ResourceBase* found = nullptr;
     if (only.IsRefCounting()) {
@@ -54,8 +54,8 @@ class ShardsOp : public tensorflow::OpKernel {
     absl::string_view number = text;
     int64_t shards;
     OP_REQUIRES(context,
-                absl::ConsumePrefix(&number, kBefore) &&
-                    absl::ConsumeSuffix(&number, kAfter) && absl::SimpleAtoi(number, &shards),
+                absl::ConsumePrefix(&number, kBefore) && absl::ConsumeSuffix(&number, kAfter) &&
+                    absl::SimpleAtoi(number, &shards),
                 absl::InvalidArgumentError("the resource is no multi-device iterator"));
     tensorflow::Tensor* output;
     OP_REQUIRES_OK(context, context->allocate_output(0, {}, &output));
