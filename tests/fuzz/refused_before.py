@@ -112,6 +112,10 @@ REFUSED_FOR = {
             "element of several",
         ),
     ),
+    "DecodeAndCropJpeg": (
+        r"contents\(crop_window\)",
+        "keeps 32 bits of the end of a window, or ends",
+    ),
     "DenseCountSparseOutput": (
         r"prod\(shape\(values\)",
         "keeps 32 bits of the number of rows without elements, or counts for minutes",
@@ -216,8 +220,9 @@ REFUSED_FOR = {
         "sizes of empty spectrograms, or ends",
     ),
     "ParseExample": (
-        "_keys.* has .* elements",
-        "leaves out a key without a default, or reads a text that is not there",
+        r"_keys.* has .* elements|ranks\(dense_shapes\)",
+        "leaves out a key without a default, reads a text that is not there, or makes "
+        "a batch of 255 axes",
     ),
     "ParseSingleSequenceExample": (
         "feature_list_dense_types has .* elements?; it must have",
@@ -315,9 +320,12 @@ REFUSED_FOR = {
         "element_shape has",
         "reads no shape for an element that is set, or ends",
     ),
-    "UniformQuantizedConvolution": (
-        "dimension_numbers is",
-        "reads no numbers where the filter is empty, or ends",
+    **dict.fromkeys(
+        ("UniformQuantizedConvolution", "UniformQuantizedConvolutionHybrid"),
+        (
+            "dimension_numbers is",
+            "reads no numbers where the filter is empty, or ends",
+        ),
     ),
     "TensorListPushBack": (_DEEP, _LISTS),
     "TensorListReserve": (_DEEP, _LISTS),

@@ -19,9 +19,12 @@ from opwright_runtime.gencode import (
     elements_of,
     execute,
     graphs,
+    has_room,
     new,
     product_of,
+    rank_of,
     sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -90,7 +93,10 @@ class MatrixSolveLs(TensorOp[T]):
     """
 
     OP_NAME = "MatrixSolveLs"
-    REQUIRES = ("elements(matrix) > 0 or prod(shape(matrix)[:-2]) <= 2**30",)
+    REQUIRES = (
+        "rank(matrix, rhs) < 2 or memory(T, shape(matrix)[:-2], shape(matrix)[-1:], shape(rhs)[-1:])",
+        "elements(matrix) > 0 or prod(shape(matrix)[:-2]) <= 2**30",
+    )
     SHAPES = {
         "matrix": "(*batch, m, n)",
         "rhs": "(*batch, m, r)",
@@ -177,7 +183,8 @@ class MatrixSolveLs(TensorOp[T]):
             output: `T`, `*batch n r`. The solutions, each of them a column.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `rank(matrix, rhs) < 2
+                or memory(T, shape(matrix)[:-2], shape(matrix)[-1:], shape(rhs)[-1:])`,
                 `elements(matrix) > 0 or prod(shape(matrix)[:-2]) <= 2**30`.
 
         Example:
@@ -193,7 +200,7 @@ class MatrixSolveLs(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(matrix):
+            if scope.eager and not graphs.stack and _holds(matrix, rhs):
                 op.output = execute(
                     context[CURRENT],
                     "MatrixSolveLs",
@@ -216,11 +223,32 @@ DEFAULTS = MatrixSolveLs.Options()
 MERGE = MatrixSolveLs.Options.merge
 
 
-def _holds(matrix: object) -> bool:
+def _holds(matrix: object, rhs: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            elements_of(matrix) > 0 or product_of(sizes_of(matrix)[:-2]) <= 1073741824
+            (
+                rank_of(matrix) < 2
+                or has_room(
+                    some_dtype_of(matrix, rhs),
+                    sizes_of(matrix)[:-2],
+                    sizes_of(matrix)[-1:],
+                    sizes_of(rhs)[-1:],
+                )
+            )
+            and (
+                rank_of(rhs) < 2
+                or has_room(
+                    some_dtype_of(matrix, rhs),
+                    sizes_of(matrix)[:-2],
+                    sizes_of(matrix)[-1:],
+                    sizes_of(rhs)[-1:],
+                )
+            )
+            and (
+                elements_of(matrix) > 0
+                or product_of(sizes_of(matrix)[:-2]) <= 1073741824
+            )
         )
     except Exception:
         return False
@@ -273,7 +301,8 @@ def matrix_solve_ls(
         output: `T`, `*batch n r`. The solutions, each of them a column.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `rank(matrix, rhs) < 2 or
+            memory(T, shape(matrix)[:-2], shape(matrix)[-1:], shape(rhs)[-1:])`,
             `elements(matrix) > 0 or prod(shape(matrix)[:-2]) <= 2**30`.
 
     Example:
@@ -288,7 +317,7 @@ def matrix_solve_ls(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(matrix):
+        if context[EAGER] and not graphs.stack and _holds(matrix, rhs):
             _result = execute(
                 context[CURRENT],
                 "MatrixSolveLs",

@@ -24,12 +24,14 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     dims_of,
     dtype_name,
+    elements_of,
     execute,
     fit_pair,
     graphs,
     has_room,
     new,
     product_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -98,7 +100,10 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
     """
 
     OP_NAME = "AnonymousMutableDenseHashTable"
-    REQUIRES = ("memory(value_dtype, initial_num_buckets, prod(value_shape))",)
+    REQUIRES = (
+        "memory(value_dtype, initial_num_buckets, prod(value_shape))",
+        "memory(key_dtype, initial_num_buckets, elements(empty_key))",
+    )
     SHAPES = {
         "empty_key": "where((*key,), len(key) <= 1)",
         "deleted_key": "(*key,)",
@@ -207,7 +212,8 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `memory(value_dtype, initial_num_buckets, prod(value_shape))`.
+                `memory(value_dtype, initial_num_buckets, prod(value_shape))`,
+                `memory(key_dtype, initial_num_buckets, elements(empty_key))`.
 
         Example:
             >>> table = anonymous_mutable_dense_hash_table(
@@ -230,7 +236,13 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
                     type(empty_key) is type(deleted_key) is EagerTensor
                     or fit_pair(None, empty_key, deleted_key)
                 )
-                and _holds(value_dtype, opts.value_shape, opts.initial_num_buckets)
+                and _holds(
+                    empty_key,
+                    deleted_key,
+                    value_dtype,
+                    opts.value_shape,
+                    opts.initial_num_buckets,
+                )
             ):
                 op.table_handle = execute(
                     context[CURRENT],
@@ -271,13 +283,23 @@ DEFAULTS = AnonymousMutableDenseHashTable.Options()
 MERGE = AnonymousMutableDenseHashTable.Options.merge
 
 
-def _holds(value_dtype: object, value_shape: object, initial_num_buckets: int) -> bool:
+def _holds(
+    empty_key: object,
+    deleted_key: object,
+    value_dtype: object,
+    value_shape: object,
+    initial_num_buckets: int,
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return has_room(
             dtype_name(value_dtype),
             initial_num_buckets,
             product_of(dims_of(value_shape)),
+        ) and has_room(
+            some_dtype_of(empty_key, deleted_key),
+            initial_num_buckets,
+            elements_of(empty_key),
         )
     except Exception:
         return False
@@ -338,7 +360,8 @@ def anonymous_mutable_dense_hash_table(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `memory(value_dtype, initial_num_buckets, prod(value_shape))`.
+            `memory(value_dtype, initial_num_buckets, prod(value_shape))`,
+            `memory(key_dtype, initial_num_buckets, elements(empty_key))`.
 
     Example:
         >>> table = anonymous_mutable_dense_hash_table(
@@ -360,7 +383,9 @@ def anonymous_mutable_dense_hash_table(
                 type(empty_key) is type(deleted_key) is EagerTensor
                 or fit_pair(None, empty_key, deleted_key)
             )
-            and _holds(value_dtype, value_shape, initial_num_buckets)
+            and _holds(
+                empty_key, deleted_key, value_dtype, value_shape, initial_num_buckets
+            )
         ):
             _result = execute(
                 context[CURRENT],

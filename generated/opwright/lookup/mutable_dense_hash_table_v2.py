@@ -23,12 +23,14 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     dims_of,
     dtype_name,
+    elements_of,
     execute,
     fit_pair,
     graphs,
     has_room,
     new,
     product_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -103,7 +105,10 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
     """
 
     OP_NAME = "MutableDenseHashTableV2"
-    REQUIRES = ("memory(value_dtype, initial_num_buckets, prod(value_shape))",)
+    REQUIRES = (
+        "memory(value_dtype, initial_num_buckets, prod(value_shape))",
+        "memory(key_dtype, initial_num_buckets, elements(empty_key))",
+    )
     SHAPES = {
         "empty_key": "where((*key,), len(key) <= 1)",
         "deleted_key": "(*key,)",
@@ -254,7 +259,8 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `memory(value_dtype, initial_num_buckets, prod(value_shape))`.
+                `memory(value_dtype, initial_num_buckets, prod(value_shape))`,
+                `memory(key_dtype, initial_num_buckets, elements(empty_key))`.
 
         Example:
             >>> table = mutable_dense_hash_table_v2(
@@ -277,7 +283,13 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
                     type(empty_key) is type(deleted_key) is EagerTensor
                     or fit_pair(None, empty_key, deleted_key)
                 )
-                and _holds(value_dtype, opts.value_shape, opts.initial_num_buckets)
+                and _holds(
+                    empty_key,
+                    deleted_key,
+                    value_dtype,
+                    opts.value_shape,
+                    opts.initial_num_buckets,
+                )
             ):
                 op.table_handle = execute(
                     context[CURRENT],
@@ -327,13 +339,23 @@ DEFAULTS = MutableDenseHashTableV2.Options()
 MERGE = MutableDenseHashTableV2.Options.merge
 
 
-def _holds(value_dtype: object, value_shape: object, initial_num_buckets: int) -> bool:
+def _holds(
+    empty_key: object,
+    deleted_key: object,
+    value_dtype: object,
+    value_shape: object,
+    initial_num_buckets: int,
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return has_room(
             dtype_name(value_dtype),
             initial_num_buckets,
             product_of(dims_of(value_shape)),
+        ) and has_room(
+            some_dtype_of(empty_key, deleted_key),
+            initial_num_buckets,
+            elements_of(empty_key),
         )
     except Exception:
         return False
@@ -406,7 +428,8 @@ def mutable_dense_hash_table_v2(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `memory(value_dtype, initial_num_buckets, prod(value_shape))`.
+            `memory(value_dtype, initial_num_buckets, prod(value_shape))`,
+            `memory(key_dtype, initial_num_buckets, elements(empty_key))`.
 
     Example:
         >>> table = mutable_dense_hash_table_v2(
@@ -428,7 +451,9 @@ def mutable_dense_hash_table_v2(
                 type(empty_key) is type(deleted_key) is EagerTensor
                 or fit_pair(None, empty_key, deleted_key)
             )
-            and _holds(value_dtype, value_shape, initial_num_buckets)
+            and _holds(
+                empty_key, deleted_key, value_dtype, value_shape, initial_num_buckets
+            )
         ):
             _result = execute(
                 context[CURRENT],

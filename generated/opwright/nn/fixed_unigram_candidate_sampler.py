@@ -14,6 +14,7 @@ from opwright_runtime.gencode import (
     OpOptions,
     Scope,
     TInt64,
+    all_finite,
     as_bool,
     context,
     default,
@@ -23,6 +24,7 @@ from opwright_runtime.gencode import (
     graphs,
     has_room,
     least_of,
+    most_of,
     new,
     positives_of,
 )
@@ -114,11 +116,12 @@ class FixedUnigramCandidateSampler(Op):
         "0 <= shard < num_shards",
         "0 <= range_max < 2**31",
         'memory("float32", num_reserved_ids)',
-        "not unique or len(unigrams) == 0 or -64 <= distortion <= 64",
+        "not unique or len(unigrams) == 0 or finite(unigrams)",
+        "not unique or len(unigrams) == 0 or -1 <= distortion <= 1 or -4 <= distortion <= 4 and least(unigrams) >= 1e-9 and most(unigrams) <= 1e9",
         "not unique or len(unigrams) == 0 or least(unigrams) >= 0",
         "not unique or len(unigrams) == 0 or distortion <= 0 or num_sampled <= positives(unigrams)",
         'memory("int64", 2, num_sampled)',
-        "not unique or distortion >= 0 or len(unigrams) == 0 or least(unigrams) > 0",
+        "not unique or distortion >= 0 or len(unigrams) == 0 or least(unigrams) >= 1e-38",
     )
     SHAPES = {
         "true_classes": "(batch, num_true)",
@@ -297,11 +300,13 @@ class FixedUnigramCandidateSampler(Op):
             OpError: the op refuses an argument. The call needs
                 `1 <= num_shards < 2**31`, `0 <= shard < num_shards`,
                 `0 <= range_max < 2**31`, `memory("float32", num_reserved_ids)`,
-                `not unique or len(unigrams) == 0 or -64 <= distortion <= 64`,
+                `not unique or len(unigrams) == 0 or finite(unigrams)`, `not unique or
+                len(unigrams) == 0 or -1 <= distortion <= 1 or -4 <= distortion <= 4 and
+                least(unigrams) >= 1e-9 and most(unigrams) <= 1e9`,
                 `not unique or len(unigrams) == 0 or least(unigrams) >= 0`, `not unique
                 or len(unigrams) == 0 or distortion <= 0 or num_sampled <=
                 positives(unigrams)`, `memory("int64", 2, num_sampled)`, `not unique or
-                distortion >= 0 or len(unigrams) == 0 or least(unigrams) > 0`.
+                distortion >= 0 or len(unigrams) == 0 or least(unigrams) >= 1e-38`.
 
         Example:
             >>> drawn = fixed_unigram_candidate_sampler(
@@ -415,7 +420,17 @@ def _holds(
             and 0 <= shard < num_shards
             and 0 <= range_max < 2147483648
             and has_room("float32", num_reserved_ids)
-            and (not unique or len(unigrams) == 0 or -64 <= distortion <= 64)
+            and (not unique or len(unigrams) == 0 or all_finite(unigrams))
+            and (
+                not unique
+                or len(unigrams) == 0
+                or -1 <= distortion <= 1
+                or (
+                    -4 <= distortion <= 4
+                    and least_of(unigrams) >= 1e-09
+                    and (most_of(unigrams) <= 1000000000.0)
+                )
+            )
             and (not unique or len(unigrams) == 0 or least_of(unigrams) >= 0)
             and (
                 not unique
@@ -428,7 +443,7 @@ def _holds(
                 not unique
                 or distortion >= 0
                 or len(unigrams) == 0
-                or (least_of(unigrams) > 0)
+                or (least_of(unigrams) >= 1e-38)
             )
         )
     except Exception:
@@ -511,11 +526,13 @@ def fixed_unigram_candidate_sampler(
         OpError: the op refuses an argument. The call needs `1 <= num_shards < 2**31`,
             `0 <= shard < num_shards`, `0 <= range_max < 2**31`,
             `memory("float32", num_reserved_ids)`,
-            `not unique or len(unigrams) == 0 or -64 <= distortion <= 64`,
+            `not unique or len(unigrams) == 0 or finite(unigrams)`, `not unique or
+            len(unigrams) == 0 or -1 <= distortion <= 1 or -4 <= distortion <= 4 and
+            least(unigrams) >= 1e-9 and most(unigrams) <= 1e9`,
             `not unique or len(unigrams) == 0 or least(unigrams) >= 0`, `not unique or
             len(unigrams) == 0 or distortion <= 0 or num_sampled <=
             positives(unigrams)`, `memory("int64", 2, num_sampled)`, `not unique or
-            distortion >= 0 or len(unigrams) == 0 or least(unigrams) > 0`.
+            distortion >= 0 or len(unigrams) == 0 or least(unigrams) >= 1e-38`.
 
     Example:
         >>> drawn = fixed_unigram_candidate_sampler(

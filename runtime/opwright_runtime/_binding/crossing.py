@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -20,7 +19,9 @@ _MOST = 2.0**62
 
 
 def crosses_of(
-    indices: Sequence[Any], dense_inputs: Sequence[Any], row_splits: Sequence[Any] = ()
+    indices: Sequence[tf.Tensor],
+    dense_inputs: Sequence[tf.Tensor],
+    row_splits: Sequence[tf.Tensor] = (),
 ) -> int:
     """How many crosses there are in all rows, or a number of which no one has memory.
 
@@ -62,10 +63,10 @@ def crosses_in_graph(
     row_splits: Sequence[tf.Tensor] = (),
 ) -> tf.Tensor:
     """`crosses_of` as ops."""
-    number: Any = tf.constant(1.0, tf.float64)
+    number: tf.Tensor = tf.constant(1.0, tf.float64)
     for each in dense_inputs:
         number *= tf.cast(tf.shape(each, tf.int64)[1], tf.float64)
-    of_ragged: Any = None
+    of_ragged: tf.Tensor | None = None
     for each in row_splits:
         lengths = tf.cast(each[1:] - each[:-1], tf.float64)
         of_ragged = lengths if of_ragged is None else of_ragged * lengths
@@ -76,7 +77,7 @@ def crosses_in_graph(
         return tf.cast(rows, tf.float64) * number
     columns = [each[:, 0] for each in indices]
     numbers, places = tf.unique(tf.concat(columns, 0))
-    counts: Any = tf.ones_like(numbers, tf.float64)
+    counts: tf.Tensor = tf.ones_like(numbers, tf.float64)
     for part in tf.split(places, [tf.size(each) for each in columns]):
         ones = tf.ones_like(part, tf.float64)
         counts *= tf.math.unsorted_segment_sum(ones, part, tf.size(numbers))
