@@ -170,7 +170,7 @@ fuzz-models: native $(VENV)/.convert ## Convert 5,000 damaged models; MODELS=500
 SIDE ?= opwright
 fuzz-ops: native ## Bend 100,000 calls of all ops of TensorFlow, and find those that end the process.
 	PYTHONPATH=tests $(BIN)/python -m fuzz.ops --jobs $(JOBS) --seed $(SEED) --side $(SIDE) \
-		--calls $$(($(CALLS) / 1000)) --known tests/fuzz/known_process_ends.yaml
+		--calls $$(($(CALLS) / 1000))
 
 SANITIZED := build/sanitize-library
 fuzz-sanitized: $(VENV)/.native ## The same, 10,000, of a library built with ASan and UBSan.

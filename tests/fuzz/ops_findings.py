@@ -11,8 +11,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from .supervisor import Finding
 
 HANG, MEMORY, REFUSED = "hang", "memory", "false refusal"
@@ -106,12 +104,6 @@ def lines(path: Path) -> list[dict[str, Any]]:
         except json.JSONDecodeError:
             continue
     return found
-
-
-def known(path: Path) -> dict[str, Any]:
-    """Ops that are known to end the process, with the reasons."""
-    read: dict[str, Any] = yaml.safe_load(path.read_text("utf-8")) or {}
-    return read
 
 
 def in_order(found: Iterable[Found]) -> list[Found]:
