@@ -204,10 +204,12 @@ def bent_in_graph(row: Row) -> dict[str, Any]:
     if "call" in row:
         return skipped
     name, argument = row["op"], row["argument"]
-    found = _changed(row, run_example)
     info = opwright.op_class(name).op_def
     inputs = {arg.name: arg for arg in info.inputs}
-    if found is None or argument not in inputs or inputs[argument].is_list:
+    if argument not in inputs or inputs[argument].is_list:
+        return skipped
+    found = _changed(row, run_example)
+    if found is None:
         return skipped
     made, arguments, spelled, new = found
     bad = tf.convert_to_tensor(new)
