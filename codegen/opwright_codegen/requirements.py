@@ -321,7 +321,8 @@ class _Check:
         inputs, kind = JOINT[name]
         number = inputs + (name in OF_TEXT)
         most = inputs + MOST_TEXTS.get(name, number - inputs)
-        number -= name == CROSSES
+        if name == CROSSES:
+            number -= 1  # Its last list may be missing.
         if not number <= len(node.args) <= most:
             takes = f"{number}" if number == most else f"{number} to {most}"
             message = f"{name} takes {takes} arguments, not {len(node.args)}"

@@ -208,15 +208,8 @@ BINDING: Final = frozenset(
 HELPERS: Final = frozenset(
     {"all_finite", "are_distinct", "are_held", "are_importable", "are_joined"}
     | {"are_named", "are_pairs", "are_slices", "are_spans", "are_subscripts"}
-    | {
-        "banded_of",
-        "batches_of",
-        "broadcast_of",
-        "can_start",
-        "contents_of",
-        "crosses_of",
-    }
-    | {"dims_of"}
+    | {"banded_of", "batches_of", "broadcast_of", "can_start"}
+    | {"contents_of", "crosses_of", "dims_of"}
     | {"dtype_name", "dtype_of", "einsum_of", "elements_of", "indexed_of", "reduced_of"}
     | {"extent_of", "extents_of", "has_room", "have_ranks"}
     | {"is_batched", "is_convolved", "is_divided", "is_nan_free", "is_permutation"}

@@ -27516,7 +27516,8 @@ def MultiDeviceIteratorGetNextFromShard(
     Shard s of n gets the elements s, s + n, s + 2 * n and so on. It waits until the
     element is there, and so for a shard whose buffer is full: all shards should be read
     at about the same pace. At the end it fails with OutOfRange. The number of an
-    earlier run is refused.
+    earlier run is refused. Without the native library of opwright, nothing tells how
+    many shards there are, and a shard of n or above ends the process.
 
     Stateful. Gradient: none registered.
 

@@ -67,7 +67,8 @@ class MultiDeviceIteratorGetNextFromShard(Op):
     Shard s of n gets the elements s, s + n, s + 2 * n and so on. It waits until the
     element is there, and so for a shard whose buffer is full: all shards should be read
     at about the same pace. At the end it fails with OutOfRange. The number of an
-    earlier run is refused.
+    earlier run is refused. Without the native library of opwright, nothing tells how
+    many shards there are, and a shard of n or above ends the process.
 
     Stateful. Gradient: none registered.
 
@@ -121,7 +122,8 @@ class MultiDeviceIteratorGetNextFromShard(Op):
         Shard s of n gets the elements s, s + n, s + 2 * n and so on. It waits until the
         element is there, and so for a shard whose buffer is full: all shards should be
         read at about the same pace. At the end it fails with OutOfRange. The number of
-        an earlier run is refused.
+        an earlier run is refused. Without the native library of opwright, nothing tells
+        how many shards there are, and a shard of n or above ends the process.
 
         Stateful. Gradient: none registered.
 
@@ -236,7 +238,8 @@ def multi_device_iterator_get_next_from_shard(
     Shard s of n gets the elements s, s + n, s + 2 * n and so on. It waits until the
     element is there, and so for a shard whose buffer is full: all shards should be read
     at about the same pace. At the end it fails with OutOfRange. The number of an
-    earlier run is refused.
+    earlier run is refused. Without the native library of opwright, nothing tells how
+    many shards there are, and a shard of n or above ends the process.
 
     Stateful. Gradient: none registered.
 

@@ -78,7 +78,7 @@ def is_importable(table: tf.Tensor, keys: tf.Tensor, values: tf.Tensor) -> bool 
     """Whether an import can fill a table of a graph; None if it is unknown.
 
     Args:
-        table: the handle, or a reference to one.
+        table: the handle.
         keys: what the import takes as keys.
         values: what it takes as values.
     """

@@ -274,7 +274,7 @@ def _joint(name: str, arguments: Sequence[Any]) -> object:
     tensors = arguments[: JOINT[name][0]]
     try:
         if name == CROSSES:
-            return crossing.crosses_of(*arguments)
+            return _JOINT[name](*arguments)
         if name == "importable" and type(tensors[0]) is not EagerTensor:
             return handles.is_importable(*tensors)
         if any(type(one) is not EagerTensor for one in tensors):
