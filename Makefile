@@ -330,7 +330,7 @@ endif
 native-for-%: $(VENV)/.native $(TENSORFLOW)
 	$(BIN)/cmake -S . -B $(FOR)$* -G Ninja -DCMAKE_MAKE_PROGRAM=$(abspath $(BIN))/ninja \
 		$(TENSORFLOW_IS) -DOPWRIGHT_LIBRARY_DIR=$(abspath $(FOR)$*/lib) >/dev/null
-	$(BIN)/cmake --build $(FOR)$* --parallel $(JOBS) --target opwright
+	$(BIN)/cmake --build $(FOR)$* --parallel $(JOBS) --target opwright fast_path
 
 # What other TensorFlows run of the tests: 100 ops, dtypes, and of RNNs and embeddings the numbers.
 SMOKE := tests/versions tests/rnn/test_numbers.py tests/embedding/test_strategy.py

@@ -5,7 +5,8 @@ The opdefs become one archive: as 1,600 files they would take more than twice th
 `make wheel` builds the native kernels. The variable OPWRIGHT_NATIVE names a folder of
 what goes into opwright_runtime, as tools/native_files.py lays it out:
 
-- _lib: for each minor version of TensorFlow a folder with a library and its stamp;
+- _lib: for each minor version of TensorFlow a folder with a library and its stamp, and
+  the extension module of eager calls;
 - _native: the sources, and how to compile them for another TensorFlow.
 """
 
@@ -46,6 +47,7 @@ def native() -> Path | None:
     for needed in (
         "_lib/*/libopwright.so",
         "_lib/*/libopwright.json",
+        "_lib/fast_path.abi3.so",
         "_native/build.json",
     ):
         if not any(folder.glob(needed)):
@@ -79,7 +81,8 @@ class Additions(BuildHookInterface):
                 "not run on the CPU. `make wheel` builds one that has them."
             )
             return
-        # The libraries know TensorFlow's ABI and nothing of Python's.
+        # The libraries know TensorFlow's ABI and nothing of Python's. The extension
+        # module has the stable ABI, and a Python that cannot load it does without.
         recipe = json.loads((folder / "_native" / "build.json").read_text())
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-linux_{recipe['machine']}"

@@ -3,7 +3,7 @@
 Times the function `_holds` of each generated module on the arguments that the op's
 example gives, as tensors. The CPU time of the calling thread counts, the least of
 several rounds, in which all ops take turns. The target is for conditions on shapes and
-attrs. Conditions on the contents of inputs take time for each input that they read.
+attrs. Conditions on the contents of inputs, or on files, take time for what they read.
 """
 
 from __future__ import annotations
@@ -41,14 +41,16 @@ run_example: Any = import_module("generated.support.ending_calls").run_example
 
 #: The most that conditions may cost that read no contents of inputs, in seconds.
 TARGET = 2e-6
-#: The functions in conditions that read the contents of an input, or run another op.
+#: The functions in conditions that read the contents of an input or the folder of a
+#: file, or run another op.
 # fmt: off
 READERS = {
     "all_finite", "are_distinct", "are_held", "are_importable", "are_joined",
-    "are_pairs", "are_spans", "banded_of", "can_start", "contents_of", "crosses_of",
-    "held_by", "held_of", "is_batched", "is_convolved", "is_divided", "is_nan_free",
-    "is_permutation", "is_rising", "is_single", "is_table", "known_held_of", "last_of",
-    "least_of", "most_of", "padded_of", "shards_of", "steps_of", "value_of",
+    "are_named", "are_pairs", "are_slices", "are_spans", "banded_of", "can_start",
+    "contents_of", "crosses_of", "held_by", "held_of", "is_batched", "is_convolved",
+    "is_divided", "is_nan_free", "is_permutation", "is_rising", "is_single", "is_table",
+    "is_writable", "known_held_of", "last_of", "least_of", "most_of", "padded_of",
+    "shards_of", "steps_of", "value_of",
 }
 # fmt: on
 CALLS = 500
@@ -60,7 +62,7 @@ class Case:
     """The check of an op's conditions."""
 
     call: Callable[[], object]
-    reads: bool  # Whether it reads contents of inputs.
+    reads: bool  # Whether it reads contents of inputs, or files.
 
 
 def cases() -> Iterator[tuple[str, Case]]:
@@ -139,7 +141,10 @@ def main() -> int:
     least = {name: min(each) for name, each in times.items()}
     recorder = Recorder("conditions", options.record)
     slow = 0
-    for reads, what in ((False, "shapes and attrs"), (True, "contents of inputs")):
+    for reads, what in (
+        (False, "shapes and attrs"),
+        (True, "contents of inputs, and files"),
+    ):
         names = [name for name, case in found.items() if case.reads == reads]
         names.sort(key=lambda name: -least[name])
         over = sum(least[name] > TARGET for name in names)

@@ -25,6 +25,8 @@ from typing import Any, TypeAlias
 
 ROOT = Path(__file__).resolve().parents[1]
 NATIVE = Path("runtime/native")
+# One file for every TensorFlow, and every Python.
+EXTENSION = "fast_path.abi3.so"
 # Headers that a wheel of TensorFlow lacks.
 SHIMS = Path("codegen/opwright_codegen/templates/native/tensorflow-2.19")
 Recipe: TypeAlias = "dict[str, Any]"
@@ -57,8 +59,11 @@ def lay_out(out: Path, builds: Sequence[Path]) -> None:
                 f"{other} is compiled with other commands than {first}; the recipe in "
                 "a wheel is for every TensorFlow"
             )
-    for build in builds:
-        copy_library(build, out / "_lib")
+    libraries = [copy_library(build, out / "_lib") for build in builds]
+    extension = libraries[0].parents[1] / EXTENSION
+    if not extension.exists():
+        raise ValueError(f"{first} has no {EXTENSION}, which takes Python's headers")
+    shutil.copy(extension, out / "_lib")
     sources = out / "_native"
     for path in needed(recipes[first]):
         (sources / path).parent.mkdir(parents=True, exist_ok=True)
@@ -67,8 +72,11 @@ def lay_out(out: Path, builds: Sequence[Path]) -> None:
     (sources / "build.json").write_text(json.dumps(written, indent=1) + "\n")
 
 
-def copy_library(build: Path, folder: Path) -> None:
-    """Copies a build's library and its stamp into the folder of its minor version."""
+def copy_library(build: Path, folder: Path) -> Path:
+    """Copies a build's library and its stamp into the folder of its minor version.
+
+    Returns the library of the build.
+    """
     stamped = stamp(build)
     if stamped["cuda"] is not None:
         raise ValueError(f"{build} is built with CUDA; a wheel has kernels for CPUs")
@@ -77,8 +85,10 @@ def copy_library(build: Path, folder: Path) -> None:
     place = re.search(r" -o (\S+/libopwright\.so) ", commands(build)[-1])
     assert place is not None
     # Ninja names what is in the build's folder relative to it.
-    shutil.copy(build / place[1], folder / minor)
+    library = build / place[1]
+    shutil.copy(library, folder / minor)
     shutil.copy(build / "libopwright.json", folder / minor)
+    return library
 
 
 def stamp(build: Path) -> dict[str, Any]:

@@ -156,6 +156,8 @@ def kernels(wheel: Path) -> None:
     wrong = [f for f, built_for in found.items() if not built_for.startswith(f"{f}.")]
     if wrong:
         raise FailedError(f"{wheel.name} has libraries in wrong folders: {wrong}")
+    if expected and "opwright_runtime/_lib/fast_path.abi3.so" not in names:
+        raise FailedError(f"{wheel.name} has no extension module for eager calls")
     if expected and "opwright_runtime/_native/build.json" not in names:
         raise FailedError(f"{wheel.name} has no sources for build-native")
 

@@ -52,20 +52,19 @@ def converters(op: Op) -> Iterator[str]:
 
 
 def fast_path_condition(op: Op, required: Requirements, *, by_function: bool) -> str:
-    """The condition for a fast path. It begins with `and`.
+    """The condition for a fast path.
 
-    If it is true, the fast path truncates no number, and TensorFlow gets no argument
-    that ends the process.
+    If it is true, the op runs at once, the fast path truncates no number, and
+    TensorFlow gets no argument that ends the process.
     """
-    condition = _integers_condition(op, by_function=by_function)
-    if not required.condition:
-        return condition
-    condition += f" and _holds({', '.join(_given(op, required, by_function))})"
-    if not required.of_tensors:
-        return condition
-    kinds = "".join(f"type({naming.argument(arg.name)}) is " for arg in op.inputs)
-    tensors = f"{kinds}EagerTensor and {required.of_tensors}"
-    return f" and ({tensors} or {condition.removeprefix(' and ')})"
+    conditions = ["is_eager()", *_integers_conditions(op, by_function=by_function)]
+    if required.condition:
+        conditions.append(f"_holds({', '.join(_given(op, required, by_function))})")
+    if required.of_tensors:
+        conditions = [f"({required.of_tensors} or {' and '.join(conditions)})"]
+    if not by_function:
+        conditions.insert(0, "scope.eager")
+    return " and ".join(conditions)
 
 
 def _given(op: Op, required: Requirements, by_function: bool) -> Iterator[str]:
@@ -77,23 +76,21 @@ def _given(op: Op, required: Requirements, by_function: bool) -> Iterator[str]:
             yield naming.argument(one.name)
 
 
-def _integers_condition(op: Op, *, by_function: bool) -> str:
-    """The condition for a fast path that truncates no number.
+def _integers_conditions(op: Op, *, by_function: bool) -> Iterator[str]:
+    """The conditions for a fast path that truncates no number.
 
     Tensors are recognized by their types, without a call, and so is one integer whose
     dtype is known. For other arguments a function of the runtime checks the values:
     tensors are the usual case, and more code between their checks and the call makes
     the call slower.
     """
-    conditions = [_fits(dtype, args) for dtype, args in _narrowed(op)]
-    conditions += [
-        _within(dtype, naming.argument(attr.name))
-        for attr in op.given
-        for dtype in (dict(op.truncated).get(attr.name),)
+    for dtype, args in _narrowed(op):
+        yield _fits(dtype, args)
+    for attr in op.given:
+        limited = dict(op.truncated).get(attr.name)
         # `Options` checked its fields when it was created, so `create` need not.
-        if dtype and (by_function or op.role(attr) is not Role.OPTION)
-    ]
-    return "".join(f" and {condition}" for condition in conditions)
+        if limited and (by_function or op.role(attr) is not Role.OPTION):
+            yield _within(limited, naming.argument(attr.name))
 
 
 def _within(dtype: DTypeName, name: str) -> str:
@@ -102,7 +99,7 @@ def _within(dtype: DTypeName, name: str) -> str:
 
 
 def narrowing(op: Op) -> Iterator[str]:
-    """The runtime's names that `_integers_condition` uses."""
+    """The runtime's names that `_integers_conditions` uses."""
     for dtype, args in _narrowed(op):
         yield from (DTYPES[dtype],) if dtype else ()
         yield _check(dtype, args)

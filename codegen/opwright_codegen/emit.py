@@ -12,7 +12,7 @@ from opwright_codegen import docs, literals, naming, skeleton, stubs, view
 from opwright_codegen.model import Op
 
 #: The number of the contract between generated code and `opwright_runtime.gencode`.
-ABI = 5
+ABI = 6
 
 
 def op_source(op: Op, package: str = "opwright") -> str:

@@ -89,8 +89,8 @@ class Requirements:
         parameters: the inputs and attrs that the function takes, in their order.
         condition: the expression; "" for an op without conditions.
         helpers: the runtime's names that it uses.
-        of_tensors: for inputs that are eager tensors, an expression that calls no
-            function of Python. If it is true, the condition holds. "" if there is none.
+        of_tensors: an expression that takes less time. If it is true, all inputs are
+            eager tensors, and the condition holds. "" if there is none.
     """
 
     parameters: tuple[Arg | Attr, ...] = ()
@@ -130,7 +130,7 @@ def in_python(op: Op) -> Requirements:
     return Requirements(
         tuple(each for each in used if each.name in writer.used),
         " and ".join(map(_text, parts)),
-        frozenset(called & HELPERS | (_OF_TENSORS if of_tensors else set())),
+        frozenset(called & HELPERS | ({_OF_TENSORS} if of_tensors else set())),
         of_tensors,
     )
 
@@ -141,8 +141,8 @@ def _is_true(part: ast.expr) -> bool:
     return isinstance(first, ast.Constant) and first.value is True
 
 
-#: The runtime's names that `Requirements.of_tensors` uses.
-_OF_TENSORS: Final = frozenset({"EagerTensor", "elements_in"})
+#: The runtime's function that `Requirements.of_tensors` calls.
+_OF_TENSORS: Final = "can_broadcast"
 
 
 def _of_tensors(op: Op) -> str:
@@ -153,7 +153,9 @@ def _of_tensors(op: Op) -> str:
     if found is None or found[0] != [arg.name for arg in op.inputs]:
         return ""
     names, bound = found
-    return _within("elements_in", map(naming.argument, names), bound)
+    if bound != 2**63:
+        return ""
+    return f"{_OF_TENSORS}({', '.join(map(naming.argument, names))})"
 
 
 def _text(part: ast.expr) -> str:
@@ -639,14 +641,10 @@ def _with_elements_first(node: ast.expr) -> ast.expr:
     found = conditions.bounded(node)
     if found is None:
         return node
-    first = _expression(_within("elements", *found))
+    names, bound = found
+    product = " * ".join(f"elements({name})" for name in names)
+    first = _expression(f"0 < {product} < {bound}")
     return ast.BoolOp(ast.Or(), [first, node])
-
-
-def _within(function: str, names: Iterable[str], bound: int) -> str:
-    """That the product of a function of some arguments is not 0, and below a bound."""
-    product = " * ".join(f"{function}({name})" for name in names)
-    return f"0 < {product} < {bound}"
 
 
 def words(texts: Sequence[str]) -> str:

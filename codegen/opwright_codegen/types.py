@@ -194,15 +194,12 @@ NAMES: Final = {name: module for module, names in _SOURCES.items() for name in n
 #: The names besides types that every file of an op imports from the runtime.
 BINDING: Final = frozenset(
     {
-        "CURRENT",
-        "EAGER",
         "OpInputs",
         "Scope",
-        "context",
         "execute",
         "describe_missing_args",
     }
-    | {"graphs", "new"}
+    | {"is_eager", "new"}
 )
 #: The functions of the runtime that conditions of calls use.
 HELPERS: Final = frozenset(
@@ -223,8 +220,8 @@ HELPERS: Final = frozenset(
 
 #: The names besides types that only some files of ops import from the runtime.
 BINDING_OF_SOME: Final = HELPERS | frozenset(
-    {"EagerTensor", "Op", "OpOptions", "TensorOp", "all_tensors", "default"}
-    | {"elements_in"}
+    {"EagerTensor", "Op", "OpOptions", "TensorOp", "all_tensors", "default", "merging"}
+    | {"can_broadcast"}
     | {"fit_pair", "fit_together", "fits"}
 )
 

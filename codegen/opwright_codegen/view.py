@@ -159,7 +159,7 @@ class OpView:
     @cached_property
     def _used(self) -> frozenset[str]:
         names = self._defaults() | self.converters | {self.base.name}
-        names |= {"OpOptions", "default"} if self.options else set()
+        names |= {"OpOptions", "default", "merging"} if self.options else set()
         # The arguments of generic base classes are evaluated at run time.
         return names | {arg.name for arg in self.base.args if arg.module == RUNTIME}
 

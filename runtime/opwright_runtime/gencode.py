@@ -8,10 +8,8 @@ may state the op that it was generated for, as `SCHEMA`. The number stays the sa
 name is added. It changes if a name is removed or changes its meaning. A package passes
 its number to `declare_package`.
 
-An eager call runs its op with TensorFlow's fast path, `execute(context[CURRENT],
-op_name, name, *inputs, *attrs)`. The condition is that the thread is not building a
-graph: `graphs.stack` is empty. In addition, `create` needs an eager scope, and a
-function needs eager execution: `context[EAGER]`.
+An eager call runs its op with TensorFlow's fast path, `execute(op_name, name, *inputs,
+*attrs)`. The condition is `is_eager()`. In addition, `create` needs an eager scope.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from opwright_runtime._binding.classes import *
     from opwright_runtime._binding.op import Op
 
-ABI = 5
+ABI = 6
 """The number of the contract."""
 
 

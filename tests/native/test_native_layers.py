@@ -47,6 +47,7 @@ MAY_INCLUDE = {
     "xla_ops/xla": {"base/xla", "absl", "xla"},
     "xla_ops/tf": {"base", "base/tf", "base/xla", "xla_ops/xla", "xla", *TENSORFLOW},
     "checks/tf": {"base", "base/tf", *TENSORFLOW},
+    "calls": set(),
     # The C functions that Python calls.
     ".": {
         "base",

@@ -8,19 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
     sizes_of,
 )
@@ -167,7 +164,7 @@ class BatchToSpace(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(crops) is EagerTensor
                     or type(crops) is int
@@ -177,13 +174,7 @@ class BatchToSpace(TensorOp[T]):
                 and _holds(input)
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "BatchToSpace",
-                    None,
-                    input,
-                    crops,
-                    "block_size",
-                    block_size,
+                    "BatchToSpace", None, input, crops, "block_size", block_size
                 )
                 return op
         except Exception as error:
@@ -267,8 +258,7 @@ def batch_to_space(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(crops) is EagerTensor
                 or type(crops) is int
@@ -278,13 +268,7 @@ def batch_to_space(
             and _holds(input)
         ):
             _result = execute(
-                context[CURRENT],
-                "BatchToSpace",
-                name,
-                input,
-                crops,
-                "block_size",
-                block_size,
+                "BatchToSpace", name, input, crops, "block_size", block_size
             )
             return _result
     except Exception as error:

@@ -8,19 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
     most_of,
     new,
     product_of,
@@ -173,7 +170,7 @@ class BatchToSpaceND(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(block_shape) is EagerTensor
                     or type(block_shape) is int
@@ -188,9 +185,7 @@ class BatchToSpaceND(TensorOp[T]):
                 )
                 and _holds(input, block_shape, crops)
             ):
-                op.output = execute(
-                    context[CURRENT], "BatchToSpaceND", None, input, block_shape, crops
-                )
+                op.output = execute("BatchToSpaceND", None, input, block_shape, crops)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -282,8 +277,7 @@ def batch_to_space_nd(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(block_shape) is EagerTensor
                 or type(block_shape) is int
@@ -298,9 +292,7 @@ def batch_to_space_nd(
             )
             and _holds(input, block_shape, crops)
         ):
-            _result = execute(
-                context[CURRENT], "BatchToSpaceND", name, input, block_shape, crops
-            )
+            _result = execute("BatchToSpaceND", name, input, block_shape, crops)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -133,10 +130,10 @@ class BroadcastArgs(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(s0) is type(s1) is EagerTensor or fit_pair(TInt32, s0, s1))
             ):
-                op.r0 = execute(context[CURRENT], "BroadcastArgs", None, s0, s1)
+                op.r0 = execute("BroadcastArgs", None, s0, s1)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -189,12 +186,10 @@ def broadcast_args(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (type(s0) is type(s1) is EagerTensor or fit_pair(TInt32, s0, s1))
+        if is_eager() and (
+            type(s0) is type(s1) is EagerTensor or fit_pair(TInt32, s0, s1)
         ):
-            _result = execute(context[CURRENT], "BroadcastArgs", name, s0, s1)
+            _result = execute("BroadcastArgs", name, s0, s1)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -156,12 +153,10 @@ class BroadcastGradientArgs(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(s0) is type(s1) is EagerTensor or fit_pair(TInt32, s0, s1))
             ):
-                op.r0, op.r1 = execute(
-                    context[CURRENT], "BroadcastGradientArgs", None, s0, s1
-                )
+                op.r0, op.r1 = execute("BroadcastGradientArgs", None, s0, s1)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -217,13 +212,11 @@ def broadcast_gradient_args(
     fast_path_error = None
     _result: BroadcastGradientArgsOutputs[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (type(s0) is type(s1) is EagerTensor or fit_pair(TInt32, s0, s1))
+        if is_eager() and (
+            type(s0) is type(s1) is EagerTensor or fit_pair(TInt32, s0, s1)
         ):
             _result = BroadcastGradientArgsOutputs._make(
-                execute(context[CURRENT], "BroadcastGradientArgs", name, s0, s1)
+                execute("BroadcastGradientArgs", name, s0, s1)
             )
             return _result
     except Exception as error:

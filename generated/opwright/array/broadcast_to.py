@@ -6,21 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     contents_of,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     some_dtype_of,
 )
@@ -150,7 +147,7 @@ class BroadcastTo(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(shape) is EagerTensor
                     or type(shape) is int
@@ -159,7 +156,7 @@ class BroadcastTo(TensorOp[T]):
                 )
                 and _holds(input, shape)
             ):
-                op.output = execute(context[CURRENT], "BroadcastTo", None, input, shape)
+                op.output = execute("BroadcastTo", None, input, shape)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -226,8 +223,7 @@ def broadcast_to(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(shape) is EagerTensor
                 or type(shape) is int
@@ -236,7 +232,7 @@ def broadcast_to(
             )
             and _holds(input, shape)
         ):
-            _result = execute(context[CURRENT], "BroadcastTo", name, input, shape)
+            _result = execute("BroadcastTo", name, input, shape)
             return _result
     except Exception as error:
         fast_path_error = error

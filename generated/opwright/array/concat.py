@@ -6,21 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     all_tensors,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fit_together,
     fits,
-    graphs,
+    is_eager,
     new,
     sizes_of,
     tensors_of,
@@ -139,7 +136,7 @@ class Concat(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(concat_dim) is EagerTensor
                     or type(concat_dim) is int
@@ -149,9 +146,7 @@ class Concat(TensorOp[T]):
                 and (all_tensors(values) or fit_together(None, values))
                 and _holds(concat_dim, values)
             ):
-                op.output = execute(
-                    context[CURRENT], "Concat", None, concat_dim, values
-                )
+                op.output = execute("Concat", None, concat_dim, values)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -217,8 +212,7 @@ def concat(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(concat_dim) is EagerTensor
                 or type(concat_dim) is int
@@ -228,7 +222,7 @@ def concat(
             and (all_tensors(values) or fit_together(None, values))
             and _holds(concat_dim, values)
         ):
-            _result = execute(context[CURRENT], "Concat", name, concat_dim, values)
+            _result = execute("Concat", name, concat_dim, values)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,20 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
     all_tensors,
-    context,
     describe_missing_args,
     execute,
     fit_together,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -138,7 +135,7 @@ class ConcatOffset(Op, Generic[ShapeType]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(concat_dim) is EagerTensor
                     or type(concat_dim) is int
@@ -147,9 +144,7 @@ class ConcatOffset(Op, Generic[ShapeType]):
                 )
                 and (all_tensors(shape) or fit_together(TInt32, shape))
             ):
-                op.offset = execute(
-                    context[CURRENT], "ConcatOffset", None, concat_dim, shape
-                )
+                op.offset = execute("ConcatOffset", None, concat_dim, shape)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -207,8 +202,7 @@ def concat_offset(
     _result: list[Output[UShapeType]]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(concat_dim) is EagerTensor
                 or type(concat_dim) is int
@@ -217,7 +211,7 @@ def concat_offset(
             )
             and (all_tensors(shape) or fit_together(TInt32, shape))
         ):
-            _result = execute(context[CURRENT], "ConcatOffset", name, concat_dim, shape)
+            _result = execute("ConcatOffset", name, concat_dim, shape)
             return _result
     except Exception as error:
         fast_path_error = error

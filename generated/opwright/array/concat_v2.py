@@ -6,21 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     all_tensors,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fit_together,
     fits,
-    graphs,
+    is_eager,
     new,
     sizes_of,
     tensors_of,
@@ -164,7 +161,7 @@ class ConcatV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(axis) is EagerTensor
                     or type(axis) is int
@@ -174,7 +171,7 @@ class ConcatV2(TensorOp[T]):
                 and (all_tensors(values) or fit_together(None, values))
                 and _holds(values, axis)
             ):
-                op.output = execute(context[CURRENT], "ConcatV2", None, values, axis)
+                op.output = execute("ConcatV2", None, values, axis)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -249,8 +246,7 @@ def concat_v2(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(axis) is EagerTensor
                 or type(axis) is int
@@ -260,7 +256,7 @@ def concat_v2(
             and (all_tensors(values) or fit_together(None, values))
             and _holds(values, axis)
         ):
-            _result = execute(context[CURRENT], "ConcatV2", name, values, axis)
+            _result = execute("ConcatV2", name, values, axis)
             return _result
     except Exception as error:
         fast_path_error = error

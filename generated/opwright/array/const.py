@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -125,9 +122,8 @@ class Const(TensorOp[Dtype]):
         op: Const[UDtype] = new(Const)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "Const",
                     None,
                     "value",
@@ -186,9 +182,8 @@ def const(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "Const",
                 name,
                 "value",

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -110,8 +107,8 @@ class DeepCopy(TensorOp[T]):
         op: DeepCopy[U] = new(DeepCopy)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "DeepCopy", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("DeepCopy", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -157,8 +154,8 @@ def deep_copy(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "DeepCopy", name, x)
+        if is_eager():
+            _result = execute("DeepCopy", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -142,7 +139,7 @@ class DynamicPartition(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(partitions) is EagerTensor
                     or type(partitions) is int
@@ -152,7 +149,6 @@ class DynamicPartition(Op, Generic[T]):
                 and _holds(num_partitions)
             ):
                 op.outputs = execute(
-                    context[CURRENT],
                     "DynamicPartition",
                     None,
                     data,
@@ -229,8 +225,7 @@ def dynamic_partition(
     _result: list[Output[U]]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(partitions) is EagerTensor
                 or type(partitions) is int
@@ -240,7 +235,6 @@ def dynamic_partition(
             and _holds(num_partitions)
         ):
             _result = execute(
-                context[CURRENT],
                 "DynamicPartition",
                 name,
                 data,

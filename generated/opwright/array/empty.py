@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -18,15 +16,15 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtype,
     contents_of,
-    context,
     default,
     describe_missing_args,
     dtype_name,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -154,7 +152,7 @@ class Empty(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(shape) is EagerTensor
                     or type(shape) is int
@@ -164,7 +162,6 @@ class Empty(TensorOp[Dtype]):
                 and _holds(shape, dtype)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "Empty",
                     None,
                     shape,
@@ -182,7 +179,7 @@ class Empty(TensorOp[Dtype]):
 
 
 DEFAULTS = Empty.Options()
-MERGE = Empty.Options.merge
+MERGE = merging(Empty.Options)
 
 
 def _holds(shape: object, dtype: object) -> bool:
@@ -239,8 +236,7 @@ def empty(
     _result: Output[UDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(shape) is EagerTensor
                 or type(shape) is int
@@ -250,7 +246,6 @@ def empty(
             and _holds(shape, dtype)
         ):
             _result = execute(
-                context[CURRENT],
                 "Empty",
                 name,
                 shape,

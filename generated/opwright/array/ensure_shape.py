@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     as_shape,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -124,14 +121,9 @@ class EnsureShape(TensorOp[T]):
         op: EnsureShape[U] = new(EnsureShape)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
-                    "EnsureShape",
-                    None,
-                    input,
-                    "shape",
-                    as_shape(shape),
+                    "EnsureShape", None, input, "shape", as_shape(shape)
                 )
                 return op
         except Exception as error:
@@ -183,10 +175,8 @@ def ensure_shape(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "EnsureShape", name, input, "shape", as_shape(shape)
-            )
+        if is_eager():
+            _result = execute("EnsureShape", name, input, "shape", as_shape(shape))
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
     rank_of,
 )
@@ -145,7 +142,7 @@ class ExpandDims(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(dim) is EagerTensor
                     or type(dim) is int
@@ -154,7 +151,7 @@ class ExpandDims(TensorOp[T]):
                 )
                 and _holds(input)
             ):
-                op.output = execute(context[CURRENT], "ExpandDims", None, input, dim)
+                op.output = execute("ExpandDims", None, input, dim)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -220,8 +217,7 @@ def expand_dims(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(dim) is EagerTensor
                 or type(dim) is int
@@ -230,7 +226,7 @@ def expand_dims(
             )
             and _holds(input)
         ):
-            _result = execute(context[CURRENT], "ExpandDims", name, input, dim)
+            _result = execute("ExpandDims", name, input, dim)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,21 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     contents_of,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     some_dtype_of,
 )
@@ -143,7 +140,7 @@ class Fill(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(dims) is EagerTensor
                     or type(dims) is int
@@ -152,7 +149,7 @@ class Fill(TensorOp[T]):
                 )
                 and _holds(dims, value)
             ):
-                op.output = execute(context[CURRENT], "Fill", None, dims, value)
+                op.output = execute("Fill", None, dims, value)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -216,8 +213,7 @@ def fill(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(dims) is EagerTensor
                 or type(dims) is int
@@ -226,7 +222,7 @@ def fill(
             )
             and _holds(dims, value)
         ):
-            _result = execute(context[CURRENT], "Fill", name, dims, value)
+            _result = execute("Fill", name, dims, value)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TUint8,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -127,10 +124,8 @@ class Fingerprint(TensorOp[TUint8]):
         op: Fingerprint = new(Fingerprint)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.fingerprint = execute(
-                    context[CURRENT], "Fingerprint", None, data, method
-                )
+            if scope.eager and is_eager():
+                op.fingerprint = execute("Fingerprint", None, data, method)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -182,8 +177,8 @@ def fingerprint(
     fast_path_error = None
     _result: Output[TUint8]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Fingerprint", name, data, method)
+        if is_eager():
+            _result = execute("Fingerprint", name, data, method)
             return _result
     except Exception as error:
         fast_path_error = error

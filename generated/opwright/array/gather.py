@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     sizes_of,
     some_dtype_of,
@@ -171,9 +169,8 @@ class Gather(TensorOp[Tparams]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(params, indices):
+            if scope.eager and is_eager() and _holds(params, indices):
                 op.output = execute(
-                    context[CURRENT],
                     "Gather",
                     None,
                     params,
@@ -193,7 +190,7 @@ class Gather(TensorOp[Tparams]):
 
 
 DEFAULTS = Gather.Options()
-MERGE = Gather.Options.merge
+MERGE = merging(Gather.Options)
 
 
 def _holds(params: object, indices: object) -> bool:
@@ -256,9 +253,8 @@ def gather(
     fast_path_error = None
     _result: Output[Uparams]
     try:
-        if context[EAGER] and not graphs.stack and _holds(params, indices):
+        if is_eager() and _holds(params, indices):
             _result = execute(
-                context[CURRENT],
                 "Gather",
                 name,
                 params,

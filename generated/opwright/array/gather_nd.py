@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     sizes_of,
     some_dtype_of,
@@ -186,9 +184,8 @@ class GatherNd(TensorOp[Tparams]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(params, indices):
+            if scope.eager and is_eager() and _holds(params, indices):
                 op.output = execute(
-                    context[CURRENT],
                     "GatherNd",
                     None,
                     params,
@@ -208,7 +205,7 @@ class GatherNd(TensorOp[Tparams]):
 
 
 DEFAULTS = GatherNd.Options()
-MERGE = GatherNd.Options.merge
+MERGE = merging(GatherNd.Options)
 
 
 def _holds(params: object, indices: object) -> bool:
@@ -280,9 +277,8 @@ def gather_nd(
     fast_path_error = None
     _result: Output[Uparams]
     try:
-        if context[EAGER] and not graphs.stack and _holds(params, indices):
+        if is_eager() and _holds(params, indices):
             _result = execute(
-                context[CURRENT],
                 "GatherNd",
                 name,
                 params,

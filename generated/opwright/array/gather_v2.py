@@ -6,21 +6,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     contents_of,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     elements_of,
     execute,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     rank_of,
     removed,
@@ -218,11 +216,10 @@ class GatherV2(TensorOp[Tparams]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(params, indices, axis, opts.batch_dims)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "GatherV2",
                     None,
                     params,
@@ -243,7 +240,7 @@ class GatherV2(TensorOp[Tparams]):
 
 
 DEFAULTS = GatherV2.Options()
-MERGE = GatherV2.Options.merge
+MERGE = merging(GatherV2.Options)
 
 
 def _holds(params: object, indices: object, axis: object, batch_dims: int) -> bool:
@@ -338,20 +335,9 @@ def gather_v2(
     fast_path_error = None
     _result: Output[Uparams]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(params, indices, axis, batch_dims)
-        ):
+        if is_eager() and _holds(params, indices, axis, batch_dims):
             _result = execute(
-                context[CURRENT],
-                "GatherV2",
-                name,
-                params,
-                indices,
-                axis,
-                "batch_dims",
-                batch_dims,
+                "GatherV2", name, params, indices, axis, "batch_dims", batch_dims
             )
             return _result
     except Exception as error:

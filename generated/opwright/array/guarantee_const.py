@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -102,8 +99,8 @@ class GuaranteeConst(TensorOp[T]):
         op: GuaranteeConst[U] = new(GuaranteeConst)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "GuaranteeConst", None, input)
+            if scope.eager and is_eager():
+                op.output = execute("GuaranteeConst", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -145,8 +142,8 @@ def guarantee_const(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "GuaranteeConst", name, input)
+        if is_eager():
+            _result = execute("GuaranteeConst", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -109,8 +106,8 @@ class IdentityN(Op):
         op: IdentityN = new(IdentityN)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "IdentityN", None, input)
+            if scope.eager and is_eager():
+                op.output = execute("IdentityN", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -158,8 +155,8 @@ def identity_n(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "IdentityN", name, input)
+        if is_eager():
+            _result = execute("IdentityN", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
     as_shape,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -127,9 +124,8 @@ class ImmutableConst(TensorOp[Dtype]):
         op: ImmutableConst[UDtype] = new(ImmutableConst)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.tensor = execute(
-                    context[CURRENT],
                     "ImmutableConst",
                     None,
                     "dtype",
@@ -196,9 +192,8 @@ def immutable_const(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ImmutableConst",
                 name,
                 "dtype",

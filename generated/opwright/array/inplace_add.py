@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -142,7 +139,7 @@ class InplaceAdd(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(i) is EagerTensor
                     or type(i) is int
@@ -151,7 +148,7 @@ class InplaceAdd(TensorOp[T]):
                 )
                 and (type(x) is type(v) is EagerTensor or fit_pair(None, x, v))
             ):
-                op.y = execute(context[CURRENT], "InplaceAdd", None, x, i, v)
+                op.y = execute("InplaceAdd", None, x, i, v)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -209,8 +206,7 @@ def inplace_add(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(i) is EagerTensor
                 or type(i) is int
@@ -219,7 +215,7 @@ def inplace_add(
             )
             and (type(x) is type(v) is EagerTensor or fit_pair(None, x, v))
         ):
-            _result = execute(context[CURRENT], "InplaceAdd", name, x, i, v)
+            _result = execute("InplaceAdd", name, x, i, v)
             return _result
     except Exception as error:
         fast_path_error = error

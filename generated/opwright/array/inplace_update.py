@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -144,7 +141,7 @@ class InplaceUpdate(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(i) is EagerTensor
                     or type(i) is int
@@ -153,7 +150,7 @@ class InplaceUpdate(TensorOp[T]):
                 )
                 and (type(x) is type(v) is EagerTensor or fit_pair(None, x, v))
             ):
-                op.y = execute(context[CURRENT], "InplaceUpdate", None, x, i, v)
+                op.y = execute("InplaceUpdate", None, x, i, v)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -212,8 +209,7 @@ def inplace_update(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(i) is EagerTensor
                 or type(i) is int
@@ -222,7 +218,7 @@ def inplace_update(
             )
             and (type(x) is type(v) is EagerTensor or fit_pair(None, x, v))
         ):
-            _result = execute(context[CURRENT], "InplaceUpdate", name, x, i, v)
+            _result = execute("InplaceUpdate", name, x, i, v)
             return _result
     except Exception as error:
         fast_path_error = error

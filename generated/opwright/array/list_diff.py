@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     Op,
@@ -15,11 +13,10 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -171,11 +168,10 @@ class ListDiff(Op, Generic[T, OutIdx]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
             ):
                 op.out, op.idx = execute(
-                    context[CURRENT],
                     "ListDiff",
                     None,
                     x,
@@ -256,14 +252,9 @@ def list_diff(
     fast_path_error = None
     _result: ListDiffOutputs[U, UOutIdx]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
-        ):
+        if is_eager() and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y)):
             _result = ListDiffOutputs._make(
                 execute(
-                    context[CURRENT],
                     "ListDiff",
                     name,
                     x,

@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -150,7 +147,7 @@ class MirrorPad(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(paddings) is EagerTensor
                     or type(paddings) is int
@@ -159,9 +156,7 @@ class MirrorPad(TensorOp[T]):
                 )
                 and _holds(paddings)
             ):
-                op.output = execute(
-                    context[CURRENT], "MirrorPad", None, input, paddings, "mode", mode
-                )
+                op.output = execute("MirrorPad", None, input, paddings, "mode", mode)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -230,8 +225,7 @@ def mirror_pad(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(paddings) is EagerTensor
                 or type(paddings) is int
@@ -240,9 +234,7 @@ def mirror_pad(
             )
             and _holds(paddings)
         ):
-            _result = execute(
-                context[CURRENT], "MirrorPad", name, input, paddings, "mode", mode
-            )
+            _result = execute("MirrorPad", name, input, paddings, "mode", mode)
             return _result
     except Exception as error:
         fast_path_error = error

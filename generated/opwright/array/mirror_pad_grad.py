@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -147,7 +144,7 @@ class MirrorPadGrad(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(paddings) is EagerTensor
                     or type(paddings) is int
@@ -157,13 +154,7 @@ class MirrorPadGrad(TensorOp[T]):
                 and _holds(paddings)
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "MirrorPadGrad",
-                    None,
-                    input,
-                    paddings,
-                    "mode",
-                    mode,
+                    "MirrorPadGrad", None, input, paddings, "mode", mode
                 )
                 return op
         except Exception as error:
@@ -232,8 +223,7 @@ def mirror_pad_grad(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(paddings) is EagerTensor
                 or type(paddings) is int
@@ -242,9 +232,7 @@ def mirror_pad_grad(
             )
             and _holds(paddings)
         ):
-            _result = execute(
-                context[CURRENT], "MirrorPadGrad", name, input, paddings, "mode", mode
-            )
+            _result = execute("MirrorPadGrad", name, input, paddings, "mode", mode)
             return _result
     except Exception as error:
         fast_path_error = error

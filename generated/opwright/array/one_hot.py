@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,7 +13,6 @@ from opwright_runtime.gencode import (
     TInt32,
     TInt64,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     elements_of,
@@ -23,8 +20,9 @@ from opwright_runtime.gencode import (
     extent_of,
     fit_pair,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     rank_of,
     sizes_of,
@@ -206,7 +204,7 @@ class OneHot(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(depth) is EagerTensor
                     or type(depth) is int
@@ -226,7 +224,6 @@ class OneHot(TensorOp[T]):
                 and _holds(indices, depth, on_value, off_value)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "OneHot",
                     None,
                     indices,
@@ -248,7 +245,7 @@ class OneHot(TensorOp[T]):
 
 
 DEFAULTS = OneHot.Options()
-MERGE = OneHot.Options.merge
+MERGE = merging(OneHot.Options)
 
 
 def _holds(indices: object, depth: object, on_value: object, off_value: object) -> bool:
@@ -331,8 +328,7 @@ def one_hot(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(depth) is EagerTensor
                 or type(depth) is int
@@ -352,15 +348,7 @@ def one_hot(
             and _holds(indices, depth, on_value, off_value)
         ):
             _result = execute(
-                context[CURRENT],
-                "OneHot",
-                name,
-                indices,
-                depth,
-                on_value,
-                off_value,
-                "axis",
-                axis,
+                "OneHot", name, indices, depth, on_value, off_value, "axis", axis
             )
             return _result
     except Exception as error:

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -114,8 +111,8 @@ class OnesLike(TensorOp[T]):
         op: OnesLike[U] = new(OnesLike)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "OnesLike", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("OnesLike", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -159,8 +156,8 @@ def ones_like(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "OnesLike", name, x)
+        if is_eager():
+            _result = execute("OnesLike", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

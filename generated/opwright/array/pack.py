@@ -6,21 +6,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     all_tensors,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     extent_of,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
     sizes_of,
@@ -177,13 +175,11 @@ class Pack(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(values) or fit_together(None, values))
                 and _holds(values)
             ):
-                op.output = execute(
-                    context[CURRENT], "Pack", None, values, "axis", opts.axis
-                )
+                op.output = execute("Pack", None, values, "axis", opts.axis)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -191,7 +187,7 @@ class Pack(TensorOp[T]):
 
 
 DEFAULTS = Pack.Options()
-MERGE = Pack.Options.merge
+MERGE = merging(Pack.Options)
 
 
 def _holds(values: object) -> bool:
@@ -265,12 +261,11 @@ def pack(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (all_tensors(values) or fit_together(None, values))
             and _holds(values)
         ):
-            _result = execute(context[CURRENT], "Pack", name, values, "axis", axis)
+            _result = execute("Pack", name, values, "axis", axis)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,20 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     padded_of,
     some_dtype_of,
@@ -149,7 +146,7 @@ class Pad(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(paddings) is EagerTensor
                     or type(paddings) is int
@@ -158,7 +155,7 @@ class Pad(TensorOp[T]):
                 )
                 and _holds(input, paddings)
             ):
-                op.output = execute(context[CURRENT], "Pad", None, input, paddings)
+                op.output = execute("Pad", None, input, paddings)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -225,8 +222,7 @@ def pad(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(paddings) is EagerTensor
                 or type(paddings) is int
@@ -235,7 +231,7 @@ def pad(
             )
             and _holds(input, paddings)
         ):
-            _result = execute(context[CURRENT], "Pad", name, input, paddings)
+            _result = execute("Pad", name, input, paddings)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,21 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fit_pair,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     padded_of,
     some_dtype_of,
@@ -151,7 +148,7 @@ class PadV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input) is type(constant_values) is EagerTensor
                     or fit_pair(None, input, constant_values)
@@ -164,9 +161,7 @@ class PadV2(TensorOp[T]):
                 )
                 and _holds(input, paddings, constant_values)
             ):
-                op.output = execute(
-                    context[CURRENT], "PadV2", None, input, paddings, constant_values
-                )
+                op.output = execute("PadV2", None, input, paddings, constant_values)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -233,8 +228,7 @@ def pad_v2(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input) is type(constant_values) is EagerTensor
                 or fit_pair(None, input, constant_values)
@@ -247,9 +241,7 @@ def pad_v2(
             )
             and _holds(input, paddings, constant_values)
         ):
-            _result = execute(
-                context[CURRENT], "PadV2", name, input, paddings, constant_values
-            )
+            _result = execute("PadV2", name, input, paddings, constant_values)
             return _result
     except Exception as error:
         fast_path_error = error

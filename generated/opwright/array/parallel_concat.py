@@ -6,21 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     all_tensors,
     as_shape,
-    context,
     describe_missing_args,
     dims_of,
     execute,
     extent_of,
     fit_together,
-    graphs,
     has_room,
+    is_eager,
     new,
     product_of,
     some_dtype_of,
@@ -151,17 +148,12 @@ class ParallelConcat(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(values) or fit_together(None, values))
                 and _holds(values, shape)
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "ParallelConcat",
-                    None,
-                    values,
-                    "shape",
-                    as_shape(shape),
+                    "ParallelConcat", None, values, "shape", as_shape(shape)
                 )
                 return op
         except Exception as error:
@@ -233,19 +225,11 @@ def parallel_concat(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (all_tensors(values) or fit_together(None, values))
             and _holds(values, shape)
         ):
-            _result = execute(
-                context[CURRENT],
-                "ParallelConcat",
-                name,
-                values,
-                "shape",
-                as_shape(shape),
-            )
+            _result = execute("ParallelConcat", name, values, "shape", as_shape(shape))
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,20 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     all_tensors,
-    context,
     describe_missing_args,
     execute,
     fit_together,
     fits,
-    graphs,
     has_room,
+    is_eager,
     most_of,
     new,
     rank_of,
@@ -150,14 +147,12 @@ class ParallelDynamicStitch(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(indices) or fits(TInt32, indices))
                 and (all_tensors(data) or fit_together(None, data))
                 and _holds(indices, data)
             ):
-                op.merged = execute(
-                    context[CURRENT], "ParallelDynamicStitch", None, indices, data
-                )
+                op.merged = execute("ParallelDynamicStitch", None, indices, data)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -230,15 +225,12 @@ def parallel_dynamic_stitch(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (all_tensors(indices) or fits(TInt32, indices))
             and (all_tensors(data) or fit_together(None, data))
             and _holds(indices, data)
         ):
-            _result = execute(
-                context[CURRENT], "ParallelDynamicStitch", name, indices, data
-            )
+            _result = execute("ParallelDynamicStitch", name, indices, data)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -152,9 +150,8 @@ class Placeholder(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "Placeholder",
                     None,
                     "dtype",
@@ -171,7 +168,7 @@ class Placeholder(TensorOp[Dtype]):
 
 
 DEFAULTS = Placeholder.Options()
-MERGE = Placeholder.Options.merge
+MERGE = merging(Placeholder.Options)
 
 
 @describe_missing_args
@@ -219,9 +216,8 @@ def placeholder(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "Placeholder",
                 name,
                 "dtype",

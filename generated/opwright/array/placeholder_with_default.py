@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     as_shape,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -121,14 +118,9 @@ class PlaceholderWithDefault(TensorOp[Dtype]):
         op: PlaceholderWithDefault[UDtype] = new(PlaceholderWithDefault)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
-                    "PlaceholderWithDefault",
-                    None,
-                    input,
-                    "shape",
-                    as_shape(shape),
+                    "PlaceholderWithDefault", None, input, "shape", as_shape(shape)
                 )
                 return op
         except Exception as error:
@@ -178,14 +170,9 @@ def placeholder_with_default(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "PlaceholderWithDefault",
-                name,
-                input,
-                "shape",
-                as_shape(shape),
+                "PlaceholderWithDefault", name, input, "shape", as_shape(shape)
             )
             return _result
     except Exception as error:

@@ -8,17 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -141,14 +139,9 @@ class PreventGradient(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
-                    "PreventGradient",
-                    None,
-                    input,
-                    "message",
-                    opts.message,
+                    "PreventGradient", None, input, "message", opts.message
                 )
                 return op
         except Exception as error:
@@ -157,7 +150,7 @@ class PreventGradient(TensorOp[T]):
 
 
 DEFAULTS = PreventGradient.Options()
-MERGE = PreventGradient.Options.merge
+MERGE = merging(PreventGradient.Options)
 
 
 @describe_missing_args
@@ -201,10 +194,8 @@ def prevent_gradient(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "PreventGradient", name, input, "message", message
-            )
+        if is_eager():
+            _result = execute("PreventGradient", name, input, "message", message)
             return _result
     except Exception as error:
         fast_path_error = error

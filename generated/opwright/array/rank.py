@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -100,8 +97,8 @@ class Rank(TensorOp[TInt32]):
         op: Rank = new(Rank)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "Rank", None, input)
+            if scope.eager and is_eager():
+                op.output = execute("Rank", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -142,8 +139,8 @@ def rank(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Rank", name, input)
+        if is_eager():
+            _result = execute("Rank", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -104,8 +101,8 @@ class RefIdentity(TensorOp[T]):
         op: RefIdentity[U] = new(RefIdentity)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "RefIdentity", None, input)
+            if scope.eager and is_eager():
+                op.output = execute("RefIdentity", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -151,8 +148,8 @@ def ref_identity(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "RefIdentity", name, input)
+        if is_eager():
+            _result = execute("RefIdentity", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

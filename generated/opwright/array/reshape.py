@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -143,7 +140,7 @@ class Reshape(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(shape) is EagerTensor
                     or type(shape) is int
@@ -152,7 +149,7 @@ class Reshape(TensorOp[T]):
                 )
                 and _holds(shape)
             ):
-                op.output = execute(context[CURRENT], "Reshape", None, tensor, shape)
+                op.output = execute("Reshape", None, tensor, shape)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -217,8 +214,7 @@ def reshape(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(shape) is EagerTensor
                 or type(shape) is int
@@ -227,7 +223,7 @@ def reshape(
             )
             and _holds(shape)
         ):
-            _result = execute(context[CURRENT], "Reshape", name, tensor, shape)
+            _result = execute("Reshape", name, tensor, shape)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -127,10 +124,10 @@ class Reverse(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(dims) is EagerTensor or fits(TBool, dims))
             ):
-                op.output = execute(context[CURRENT], "Reverse", None, tensor, dims)
+                op.output = execute("Reverse", None, tensor, dims)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -179,12 +176,8 @@ def reverse(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (type(dims) is EagerTensor or fits(TBool, dims))
-        ):
-            _result = execute(context[CURRENT], "Reverse", name, tensor, dims)
+        if is_eager() and (type(dims) is EagerTensor or fits(TBool, dims)):
+            _result = execute("Reverse", name, tensor, dims)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TInt64,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -177,7 +175,7 @@ class ReverseSequence(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(seq_lengths) is EagerTensor
                     or type(seq_lengths) is int
@@ -186,7 +184,6 @@ class ReverseSequence(TensorOp[T]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "ReverseSequence",
                     None,
                     input,
@@ -208,7 +205,7 @@ class ReverseSequence(TensorOp[T]):
 
 
 DEFAULTS = ReverseSequence.Options()
-MERGE = ReverseSequence.Options.merge
+MERGE = merging(ReverseSequence.Options)
 
 
 @describe_missing_args
@@ -266,18 +263,13 @@ def reverse_sequence(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(seq_lengths) is EagerTensor
-                or type(seq_lengths) is int
-                and -9223372036854775808 <= seq_lengths <= 9223372036854775807
-                or fits(TInt64, seq_lengths)
-            )
+        if is_eager() and (
+            type(seq_lengths) is EagerTensor
+            or type(seq_lengths) is int
+            and -9223372036854775808 <= seq_lengths <= 9223372036854775807
+            or fits(TInt64, seq_lengths)
         ):
             _result = execute(
-                context[CURRENT],
                 "ReverseSequence",
                 name,
                 input,

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -149,7 +146,7 @@ class ReverseV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(axis) is EagerTensor
                     or type(axis) is int
@@ -157,7 +154,7 @@ class ReverseV2(TensorOp[T]):
                     or fits(TInt32, axis)
                 )
             ):
-                op.output = execute(context[CURRENT], "ReverseV2", None, tensor, axis)
+                op.output = execute("ReverseV2", None, tensor, axis)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -215,17 +212,13 @@ def reverse_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(axis) is EagerTensor
-                or type(axis) is int
-                and -2147483648 <= axis <= 2147483647
-                or fits(TInt32, axis)
-            )
+        if is_eager() and (
+            type(axis) is EagerTensor
+            or type(axis) is int
+            and -2147483648 <= axis <= 2147483647
+            or fits(TInt32, axis)
         ):
-            _result = execute(context[CURRENT], "ReverseV2", name, tensor, axis)
+            _result = execute("ReverseV2", name, tensor, axis)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -154,7 +151,7 @@ class Roll(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(shift) is EagerTensor
                     or type(shift) is int
@@ -168,7 +165,7 @@ class Roll(TensorOp[T]):
                     or fits(TInt32, axis)
                 )
             ):
-                op.output = execute(context[CURRENT], "Roll", None, input, shift, axis)
+                op.output = execute("Roll", None, input, shift, axis)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -228,8 +225,7 @@ def roll(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(shift) is EagerTensor
                 or type(shift) is int
@@ -243,7 +239,7 @@ def roll(
                 or fits(TInt32, axis)
             )
         ):
-            _result = execute(context[CURRENT], "Roll", name, input, shift, axis)
+            _result = execute("Roll", name, input, shift, axis)
             return _result
     except Exception as error:
         fast_path_error = error

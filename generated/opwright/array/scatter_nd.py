@@ -6,21 +6,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     contents_of,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     rank_of,
     some_dtype_of,
@@ -202,7 +200,7 @@ class ScatterNd(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is type(shape) is EagerTensor
                     or fit_pair(None, indices, shape)
@@ -210,7 +208,6 @@ class ScatterNd(TensorOp[T]):
                 and _holds(indices, updates, shape)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "ScatterNd",
                     None,
                     indices,
@@ -231,7 +228,7 @@ class ScatterNd(TensorOp[T]):
 
 
 DEFAULTS = ScatterNd.Options()
-MERGE = ScatterNd.Options.merge
+MERGE = merging(ScatterNd.Options)
 
 
 def _holds(indices: object, updates: object, shape: object) -> bool:
@@ -306,8 +303,7 @@ def scatter_nd(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(indices) is type(shape) is EagerTensor
                 or fit_pair(None, indices, shape)
@@ -315,7 +311,6 @@ def scatter_nd(
             and _holds(indices, updates, shape)
         ):
             _result = execute(
-                context[CURRENT],
                 "ScatterNd",
                 name,
                 indices,

@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -187,7 +185,7 @@ class ScatterNdNonAliasingAdd(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input) is type(updates) is EagerTensor
                     or fit_pair(None, input, updates)
@@ -195,7 +193,6 @@ class ScatterNdNonAliasingAdd(TensorOp[T]):
                 and _holds(indices, updates)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "ScatterNdNonAliasingAdd",
                     None,
                     input,
@@ -216,7 +213,7 @@ class ScatterNdNonAliasingAdd(TensorOp[T]):
 
 
 DEFAULTS = ScatterNdNonAliasingAdd.Options()
-MERGE = ScatterNdNonAliasingAdd.Options.merge
+MERGE = merging(ScatterNdNonAliasingAdd.Options)
 
 
 def _holds(indices: object, updates: object) -> bool:
@@ -287,8 +284,7 @@ def scatter_nd_non_aliasing_add(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input) is type(updates) is EagerTensor
                 or fit_pair(None, input, updates)
@@ -296,7 +292,6 @@ def scatter_nd_non_aliasing_add(
             and _holds(indices, updates)
         ):
             _result = execute(
-                context[CURRENT],
                 "ScatterNdNonAliasingAdd",
                 name,
                 input,

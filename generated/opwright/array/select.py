@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -134,11 +131,11 @@ class Select(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(condition) is EagerTensor or fits(TBool, condition))
                 and (type(t) is type(e) is EagerTensor or fit_pair(None, t, e))
             ):
-                op.output = execute(context[CURRENT], "Select", None, condition, t, e)
+                op.output = execute("Select", None, condition, t, e)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -191,12 +188,11 @@ def select(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (type(condition) is EagerTensor or fits(TBool, condition))
             and (type(t) is type(e) is EagerTensor or fit_pair(None, t, e))
         ):
-            _result = execute(context[CURRENT], "Select", name, condition, t, e)
+            _result = execute("Select", name, condition, t, e)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,23 +8,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
     broadcast_of,
-    context,
+    can_broadcast,
     describe_missing_args,
-    elements_in,
     elements_of,
     execute,
     extent_of,
     fit_pair,
     fits,
-    graphs,
+    is_eager,
     new,
     sizes_of,
 )
@@ -151,20 +148,14 @@ class SelectV2(TensorOp[T]):
         op: SelectV2[U] = new(SelectV2)
         fast_path_error = None
         try:
-            if (
-                scope.eager
-                and not graphs.stack
-                and (
-                    type(condition) is type(t) is type(e) is EagerTensor
-                    and 0
-                    < elements_in(condition) * elements_in(t) * elements_in(e)
-                    < 9223372036854775808
-                    or (type(condition) is EagerTensor or fits(TBool, condition))
-                    and (type(t) is type(e) is EagerTensor or fit_pair(None, t, e))
-                    and _holds(condition, t, e)
-                )
+            if scope.eager and (
+                can_broadcast(condition, t, e)
+                or is_eager()
+                and (type(condition) is EagerTensor or fits(TBool, condition))
+                and (type(t) is type(e) is EagerTensor or fit_pair(None, t, e))
+                and _holds(condition, t, e)
             ):
-                op.output = execute(context[CURRENT], "SelectV2", None, condition, t, e)
+                op.output = execute("SelectV2", None, condition, t, e)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -237,19 +228,13 @@ def select_v2(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(condition) is type(t) is type(e) is EagerTensor
-                and 0
-                < elements_in(condition) * elements_in(t) * elements_in(e)
-                < 9223372036854775808
-                or (type(condition) is EagerTensor or fits(TBool, condition))
-                and (type(t) is type(e) is EagerTensor or fit_pair(None, t, e))
-                and _holds(condition, t, e)
-            )
+            can_broadcast(condition, t, e)
+            or is_eager()
+            and (type(condition) is EagerTensor or fits(TBool, condition))
+            and (type(t) is type(e) is EagerTensor or fit_pair(None, t, e))
+            and _holds(condition, t, e)
         ):
-            _result = execute(context[CURRENT], "SelectV2", name, condition, t, e)
+            _result = execute("SelectV2", name, condition, t, e)
             return _result
     except Exception as error:
         fast_path_error = error

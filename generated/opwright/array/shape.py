@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -131,9 +128,8 @@ class Shape(TensorOp[OutType]):
         op: Shape[UOutType] = new(Shape)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "Shape",
                     None,
                     input,
@@ -200,9 +196,8 @@ def shape(
     fast_path_error = None
     _result: Output[UOutType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "Shape",
                 name,
                 input,

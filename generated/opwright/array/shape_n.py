@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -15,11 +13,10 @@ from opwright_runtime.gencode import (
     TInt32,
     all_tensors,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -148,11 +145,10 @@ class ShapeN(Op, Generic[OutType]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(input) or fit_together(None, input))
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "ShapeN",
                     None,
                     input,
@@ -226,13 +222,8 @@ def shape_n(
     fast_path_error = None
     _result: list[Output[UOutType]]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (all_tensors(input) or fit_together(None, input))
-        ):
+        if is_eager() and (all_tensors(input) or fit_together(None, input)):
             _result = execute(
-                context[CURRENT],
                 "ShapeN",
                 name,
                 input,

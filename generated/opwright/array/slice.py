@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -150,14 +147,14 @@ class Slice(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(begin) is type(size) is EagerTensor
                     or fit_pair(None, begin, size)
                 )
                 and _holds(begin, size)
             ):
-                op.output = execute(context[CURRENT], "Slice", None, input, begin, size)
+                op.output = execute("Slice", None, input, begin, size)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -226,14 +223,13 @@ def slice(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(begin) is type(size) is EagerTensor or fit_pair(None, begin, size)
             )
             and _holds(begin, size)
         ):
-            _result = execute(context[CURRENT], "Slice", name, input, begin, size)
+            _result = execute("Slice", name, input, begin, size)
             return _result
     except Exception as error:
         fast_path_error = error

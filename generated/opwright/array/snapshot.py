@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -100,8 +97,8 @@ class Snapshot(TensorOp[T]):
         op: Snapshot[U] = new(Snapshot)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "Snapshot", None, input)
+            if scope.eager and is_eager():
+                op.output = execute("Snapshot", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -142,8 +139,8 @@ def snapshot(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Snapshot", name, input)
+        if is_eager():
+            _result = execute("Snapshot", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,21 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     contents_of,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     most_of,
     new,
     sizes_of,
@@ -167,7 +164,7 @@ class SpaceToBatch(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(paddings) is EagerTensor
                     or type(paddings) is int
@@ -177,13 +174,7 @@ class SpaceToBatch(TensorOp[T]):
                 and _holds(input, paddings, block_size)
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "SpaceToBatch",
-                    None,
-                    input,
-                    paddings,
-                    "block_size",
-                    block_size,
+                    "SpaceToBatch", None, input, paddings, "block_size", block_size
                 )
                 return op
         except Exception as error:
@@ -289,8 +280,7 @@ def space_to_batch(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(paddings) is EagerTensor
                 or type(paddings) is int
@@ -300,13 +290,7 @@ def space_to_batch(
             and _holds(input, paddings, block_size)
         ):
             _result = execute(
-                context[CURRENT],
-                "SpaceToBatch",
-                name,
-                input,
-                paddings,
-                "block_size",
-                block_size,
+                "SpaceToBatch", name, input, paddings, "block_size", block_size
             )
             return _result
     except Exception as error:

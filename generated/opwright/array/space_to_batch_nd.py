@@ -8,21 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     contents_of,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     most_of,
     new,
     product_of,
@@ -180,7 +177,7 @@ class SpaceToBatchND(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(block_shape) is EagerTensor
                     or type(block_shape) is int
@@ -196,12 +193,7 @@ class SpaceToBatchND(TensorOp[T]):
                 and _holds(input, block_shape, paddings)
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "SpaceToBatchND",
-                    None,
-                    input,
-                    block_shape,
-                    paddings,
+                    "SpaceToBatchND", None, input, block_shape, paddings
                 )
                 return op
         except Exception as error:
@@ -300,8 +292,7 @@ def space_to_batch_nd(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(block_shape) is EagerTensor
                 or type(block_shape) is int
@@ -316,9 +307,7 @@ def space_to_batch_nd(
             )
             and _holds(input, block_shape, paddings)
         ):
-            _result = execute(
-                context[CURRENT], "SpaceToBatchND", name, input, block_shape, paddings
-            )
+            _result = execute("SpaceToBatchND", name, input, block_shape, paddings)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -130,7 +127,7 @@ class Split(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(split_dim) is EagerTensor
                     or type(split_dim) is int
@@ -140,13 +137,7 @@ class Split(Op, Generic[T]):
                 and _holds(num_split)
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "Split",
-                    None,
-                    split_dim,
-                    value,
-                    "num_split",
-                    num_split,
+                    "Split", None, split_dim, value, "num_split", num_split
                 )
                 return op
         except Exception as error:
@@ -209,8 +200,7 @@ def split(
     _result: list[Output[U]]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(split_dim) is EagerTensor
                 or type(split_dim) is int
@@ -219,15 +209,7 @@ def split(
             )
             and _holds(num_split)
         ):
-            _result = execute(
-                context[CURRENT],
-                "Split",
-                name,
-                split_dim,
-                value,
-                "num_split",
-                num_split,
-            )
+            _result = execute("Split", name, split_dim, value, "num_split", num_split)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,12 +13,11 @@ from opwright_runtime.gencode import (
     TInt32,
     TInt64,
     contents_of,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
     most_of,
     new,
     rank_of,
@@ -161,7 +158,7 @@ class SplitV(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(split_dim) is EagerTensor
                     or type(split_dim) is int
@@ -177,7 +174,6 @@ class SplitV(Op, Generic[T]):
                 and _holds(value, size_splits, num_split)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "SplitV",
                     None,
                     value,
@@ -267,8 +263,7 @@ def split_v(
     _result: list[Output[U]]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(split_dim) is EagerTensor
                 or type(split_dim) is int
@@ -284,14 +279,7 @@ def split_v(
             and _holds(value, size_splits, num_split)
         ):
             _result = execute(
-                context[CURRENT],
-                "SplitV",
-                name,
-                value,
-                size_splits,
-                split_dim,
-                "num_split",
-                num_split,
+                "SplitV", name, value, size_splits, split_dim, "num_split", num_split
             )
             return _result
     except Exception as error:

@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -262,7 +260,7 @@ class StridedSlice(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(begin) is type(end) is type(strides) is EagerTensor
                     or fit_together(None, begin, end, strides)
@@ -270,7 +268,6 @@ class StridedSlice(TensorOp[T]):
                 and _holds(input, begin, opts.new_axis_mask)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "StridedSlice",
                     None,
                     input,
@@ -306,7 +303,7 @@ class StridedSlice(TensorOp[T]):
 
 
 DEFAULTS = StridedSlice.Options()
-MERGE = StridedSlice.Options.merge
+MERGE = merging(StridedSlice.Options)
 
 
 def _holds(input: object, begin: object, new_axis_mask: int) -> bool:
@@ -396,8 +393,7 @@ def strided_slice(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(begin) is type(end) is type(strides) is EagerTensor
                 or fit_together(None, begin, end, strides)
@@ -405,7 +401,6 @@ def strided_slice(
             and _holds(input, begin, new_axis_mask)
         ):
             _result = execute(
-                context[CURRENT],
                 "StridedSlice",
                 name,
                 input,

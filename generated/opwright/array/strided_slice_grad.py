@@ -6,22 +6,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fit_together,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     some_dtype_of,
 )
@@ -244,7 +242,7 @@ class StridedSliceGrad(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(shape)
                     is type(begin)
@@ -256,7 +254,6 @@ class StridedSliceGrad(TensorOp[T]):
                 and _holds(shape, begin, dy, opts.new_axis_mask)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "StridedSliceGrad",
                     None,
                     shape,
@@ -293,7 +290,7 @@ class StridedSliceGrad(TensorOp[T]):
 
 
 DEFAULTS = StridedSliceGrad.Options()
-MERGE = StridedSliceGrad.Options.merge
+MERGE = merging(StridedSliceGrad.Options)
 
 
 def _holds(shape: object, begin: object, dy: object, new_axis_mask: int) -> bool:
@@ -379,8 +376,7 @@ def strided_slice_grad(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(shape) is type(begin) is type(end) is type(strides) is EagerTensor
                 or fit_together(None, shape, begin, end, strides)
@@ -388,7 +384,6 @@ def strided_slice_grad(
             and _holds(shape, begin, dy, new_axis_mask)
         ):
             _result = execute(
-                context[CURRENT],
                 "StridedSliceGrad",
                 name,
                 shape,

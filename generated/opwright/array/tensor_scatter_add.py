@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -191,7 +189,7 @@ class TensorScatterAdd(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(tensor) is type(updates) is EagerTensor
                     or fit_pair(None, tensor, updates)
@@ -199,7 +197,6 @@ class TensorScatterAdd(TensorOp[T]):
                 and _holds(indices, updates)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "TensorScatterAdd",
                     None,
                     tensor,
@@ -220,7 +217,7 @@ class TensorScatterAdd(TensorOp[T]):
 
 
 DEFAULTS = TensorScatterAdd.Options()
-MERGE = TensorScatterAdd.Options.merge
+MERGE = merging(TensorScatterAdd.Options)
 
 
 def _holds(indices: object, updates: object) -> bool:
@@ -293,8 +290,7 @@ def tensor_scatter_add(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(tensor) is type(updates) is EagerTensor
                 or fit_pair(None, tensor, updates)
@@ -302,7 +298,6 @@ def tensor_scatter_add(
             and _holds(indices, updates)
         ):
             _result = execute(
-                context[CURRENT],
                 "TensorScatterAdd",
                 name,
                 tensor,

@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -192,7 +190,7 @@ class TensorScatterMax(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(tensor) is type(updates) is EagerTensor
                     or fit_pair(None, tensor, updates)
@@ -200,7 +198,6 @@ class TensorScatterMax(TensorOp[T]):
                 and _holds(indices, updates)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "TensorScatterMax",
                     None,
                     tensor,
@@ -221,7 +218,7 @@ class TensorScatterMax(TensorOp[T]):
 
 
 DEFAULTS = TensorScatterMax.Options()
-MERGE = TensorScatterMax.Options.merge
+MERGE = merging(TensorScatterMax.Options)
 
 
 def _holds(indices: object, updates: object) -> bool:
@@ -294,8 +291,7 @@ def tensor_scatter_max(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(tensor) is type(updates) is EagerTensor
                 or fit_pair(None, tensor, updates)
@@ -303,7 +299,6 @@ def tensor_scatter_max(
             and _holds(indices, updates)
         ):
             _result = execute(
-                context[CURRENT],
                 "TensorScatterMax",
                 name,
                 tensor,

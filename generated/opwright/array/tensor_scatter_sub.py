@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -189,7 +187,7 @@ class TensorScatterSub(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(tensor) is type(updates) is EagerTensor
                     or fit_pair(None, tensor, updates)
@@ -197,7 +195,6 @@ class TensorScatterSub(TensorOp[T]):
                 and _holds(indices, updates)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "TensorScatterSub",
                     None,
                     tensor,
@@ -218,7 +215,7 @@ class TensorScatterSub(TensorOp[T]):
 
 
 DEFAULTS = TensorScatterSub.Options()
-MERGE = TensorScatterSub.Options.merge
+MERGE = merging(TensorScatterSub.Options)
 
 
 def _holds(indices: object, updates: object) -> bool:
@@ -290,8 +287,7 @@ def tensor_scatter_sub(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(tensor) is type(updates) is EagerTensor
                 or fit_pair(None, tensor, updates)
@@ -299,7 +295,6 @@ def tensor_scatter_sub(
             and _holds(indices, updates)
         ):
             _result = execute(
-                context[CURRENT],
                 "TensorScatterSub",
                 name,
                 tensor,

@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -195,7 +193,7 @@ class TensorScatterUpdate(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(tensor) is type(updates) is EagerTensor
                     or fit_pair(None, tensor, updates)
@@ -203,7 +201,6 @@ class TensorScatterUpdate(TensorOp[T]):
                 and _holds(indices, updates)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "TensorScatterUpdate",
                     None,
                     tensor,
@@ -224,7 +221,7 @@ class TensorScatterUpdate(TensorOp[T]):
 
 
 DEFAULTS = TensorScatterUpdate.Options()
-MERGE = TensorScatterUpdate.Options.merge
+MERGE = merging(TensorScatterUpdate.Options)
 
 
 def _holds(indices: object, updates: object) -> bool:
@@ -298,8 +295,7 @@ def tensor_scatter_update(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(tensor) is type(updates) is EagerTensor
                 or fit_pair(None, tensor, updates)
@@ -307,7 +303,6 @@ def tensor_scatter_update(
             and _holds(indices, updates)
         ):
             _result = execute(
-                context[CURRENT],
                 "TensorScatterUpdate",
                 name,
                 tensor,

@@ -6,21 +6,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fit_pair,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -253,7 +251,7 @@ class TensorStridedSliceUpdate(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input) is type(value) is EagerTensor
                     or fit_pair(None, input, value)
@@ -265,7 +263,6 @@ class TensorStridedSliceUpdate(TensorOp[T]):
                 and _holds(input, begin, opts.new_axis_mask)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "TensorStridedSliceUpdate",
                     None,
                     input,
@@ -302,7 +299,7 @@ class TensorStridedSliceUpdate(TensorOp[T]):
 
 
 DEFAULTS = TensorStridedSliceUpdate.Options()
-MERGE = TensorStridedSliceUpdate.Options.merge
+MERGE = merging(TensorStridedSliceUpdate.Options)
 
 
 def _holds(input: object, begin: object, new_axis_mask: int) -> bool:
@@ -390,8 +387,7 @@ def tensor_strided_slice_update(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input) is type(value) is EagerTensor
                 or fit_pair(None, input, value)
@@ -403,7 +399,6 @@ def tensor_strided_slice_update(
             and _holds(input, begin, new_axis_mask)
         ):
             _result = execute(
-                context[CURRENT],
                 "TensorStridedSliceUpdate",
                 name,
                 input,

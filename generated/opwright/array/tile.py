@@ -6,21 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     contents_of,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     sizes_of,
     some_dtype_of,
@@ -146,7 +143,7 @@ class Tile(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(multiples) is EagerTensor
                     or type(multiples) is int
@@ -155,7 +152,7 @@ class Tile(TensorOp[T]):
                 )
                 and _holds(input, multiples)
             ):
-                op.output = execute(context[CURRENT], "Tile", None, input, multiples)
+                op.output = execute("Tile", None, input, multiples)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -219,8 +216,7 @@ def tile(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(multiples) is EagerTensor
                 or type(multiples) is int
@@ -229,7 +225,7 @@ def tile(
             )
             and _holds(input, multiples)
         ):
-            _result = execute(context[CURRENT], "Tile", name, input, multiples)
+            _result = execute("Tile", name, input, multiples)
             return _result
     except Exception as error:
         fast_path_error = error

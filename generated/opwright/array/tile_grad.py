@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -126,7 +123,7 @@ class TileGrad(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(multiples) is EagerTensor
                     or type(multiples) is int
@@ -134,9 +131,7 @@ class TileGrad(TensorOp[T]):
                     or fits(TInt32, multiples)
                 )
             ):
-                op.output = execute(
-                    context[CURRENT], "TileGrad", None, input, multiples
-                )
+                op.output = execute("TileGrad", None, input, multiples)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -187,17 +182,13 @@ def tile_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(multiples) is EagerTensor
-                or type(multiples) is int
-                and -2147483648 <= multiples <= 2147483647
-                or fits(TInt32, multiples)
-            )
+        if is_eager() and (
+            type(multiples) is EagerTensor
+            or type(multiples) is int
+            and -2147483648 <= multiples <= 2147483647
+            or fits(TInt32, multiples)
         ):
-            _result = execute(context[CURRENT], "TileGrad", name, input, multiples)
+            _result = execute("TileGrad", name, input, multiples)
             return _result
     except Exception as error:
         fast_path_error = error

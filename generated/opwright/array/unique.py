@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
     Scope,
     TInt32,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -158,9 +155,8 @@ class Unique(Op, Generic[T, OutIdx]):
         op: Unique[U, UOutIdx] = new(Unique)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.y, op.idx = execute(
-                    context[CURRENT],
                     "Unique",
                     None,
                     x,
@@ -232,10 +228,9 @@ def unique(
     fast_path_error = None
     _result: UniqueOutputs[U, UOutIdx]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = UniqueOutputs._make(
                 execute(
-                    context[CURRENT],
                     "Unique",
                     name,
                     x,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     Op,
@@ -16,13 +14,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TInt64,
     as_dtype,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     sizes_of,
     value_of,
@@ -192,7 +189,7 @@ class UniqueV2(Op, Generic[T, OutIdx]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(axis) is EagerTensor
                     or type(axis) is int
@@ -202,7 +199,6 @@ class UniqueV2(Op, Generic[T, OutIdx]):
                 and _holds(x, axis)
             ):
                 op.y, op.idx = execute(
-                    context[CURRENT],
                     "UniqueV2",
                     None,
                     x,
@@ -302,8 +298,7 @@ def unique_v2(
     _result: UniqueV2Outputs[U, UOutIdx]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(axis) is EagerTensor
                 or type(axis) is int
@@ -314,7 +309,6 @@ def unique_v2(
         ):
             _result = UniqueV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "UniqueV2",
                     name,
                     x,

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
     Scope,
     TInt32,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -167,9 +164,8 @@ class UniqueWithCounts(Op, Generic[T, OutIdx]):
         op: UniqueWithCounts[U, UOutIdx] = new(UniqueWithCounts)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.y, op.idx, op.count = execute(
-                    context[CURRENT],
                     "UniqueWithCounts",
                     None,
                     x,
@@ -244,10 +240,9 @@ def unique_with_counts(
     fast_path_error = None
     _result: UniqueWithCountsOutputs[U, UOutIdx]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = UniqueWithCountsOutputs._make(
                 execute(
-                    context[CURRENT],
                     "UniqueWithCounts",
                     name,
                     x,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     Op,
@@ -18,13 +16,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TInt64,
     as_dtype,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     sizes_of,
     value_of,
@@ -203,7 +200,7 @@ class UniqueWithCountsV2(Op, Generic[T, OutIdx]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(axis) is EagerTensor
                     or type(axis) is int
@@ -213,7 +210,6 @@ class UniqueWithCountsV2(Op, Generic[T, OutIdx]):
                 and _holds(x, axis)
             ):
                 op.y, op.idx, op.count = execute(
-                    context[CURRENT],
                     "UniqueWithCountsV2",
                     None,
                     x,
@@ -316,8 +312,7 @@ def unique_with_counts_v2(
     _result: UniqueWithCountsV2Outputs[U, UOutIdx]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(axis) is EagerTensor
                 or type(axis) is int
@@ -328,7 +323,6 @@ def unique_with_counts_v2(
         ):
             _result = UniqueWithCountsV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "UniqueWithCountsV2",
                     name,
                     x,

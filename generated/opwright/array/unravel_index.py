@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -137,15 +134,13 @@ class UnravelIndex(TensorOp[Tidx]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is type(dims) is EagerTensor
                     or fit_pair(TInt32, indices, dims)
                 )
             ):
-                op.output = execute(
-                    context[CURRENT], "UnravelIndex", None, indices, dims
-                )
+                op.output = execute("UnravelIndex", None, indices, dims)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -200,15 +195,11 @@ def unravel_index(
     fast_path_error = None
     _result: Output[Uidx]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(indices) is type(dims) is EagerTensor
-                or fit_pair(TInt32, indices, dims)
-            )
+        if is_eager() and (
+            type(indices) is type(dims) is EagerTensor
+            or fit_pair(TInt32, indices, dims)
         ):
-            _result = execute(context[CURRENT], "UnravelIndex", name, indices, dims)
+            _result = execute("UnravelIndex", name, indices, dims)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -15,11 +13,10 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -166,14 +163,13 @@ class UpperBound(TensorOp[OutType]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(sorted_inputs) is type(values) is EagerTensor
                     or fit_pair(None, sorted_inputs, values)
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "UpperBound",
                     None,
                     sorted_inputs,
@@ -259,16 +255,11 @@ def upper_bound(
     fast_path_error = None
     _result: Output[UOutType]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(sorted_inputs) is type(values) is EagerTensor
-                or fit_pair(None, sorted_inputs, values)
-            )
+        if is_eager() and (
+            type(sorted_inputs) is type(values) is EagerTensor
+            or fit_pair(None, sorted_inputs, values)
         ):
             _result = execute(
-                context[CURRENT],
                 "UpperBound",
                 name,
                 sorted_inputs,

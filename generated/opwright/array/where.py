@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TBool,
     TInt64,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -127,10 +124,10 @@ class Where(TensorOp[TInt64]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(input) is EagerTensor or fits(TBool, input))
             ):
-                op.index = execute(context[CURRENT], "Where", None, input)
+                op.index = execute("Where", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -181,12 +178,8 @@ def where(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (type(input) is EagerTensor or fits(TBool, input))
-        ):
-            _result = execute(context[CURRENT], "Where", name, input)
+        if is_eager() and (type(input) is EagerTensor or fits(TBool, input)):
+            _result = execute("Where", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -102,8 +99,8 @@ class ZerosLike(TensorOp[T]):
         op: ZerosLike[U] = new(ZerosLike)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "ZerosLike", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("ZerosLike", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -145,8 +142,8 @@ def zeros_like(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "ZerosLike", name, x)
+        if is_eager():
+            _result = execute("ZerosLike", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

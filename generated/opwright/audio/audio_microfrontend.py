@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -18,14 +16,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -420,7 +418,7 @@ class AudioMicrofrontend(TensorOp[OutType]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(audio) is EagerTensor or fits(TInt16, audio))
                 and _holds(
                     audio,
@@ -437,7 +435,6 @@ class AudioMicrofrontend(TensorOp[OutType]):
                 )
             ):
                 op.filterbanks = execute(
-                    context[CURRENT],
                     "AudioMicrofrontend",
                     None,
                     audio,
@@ -521,7 +518,7 @@ class AudioMicrofrontend(TensorOp[OutType]):
 
 
 DEFAULTS = AudioMicrofrontend.Options()
-MERGE = AudioMicrofrontend.Options.merge
+MERGE = merging(AudioMicrofrontend.Options)
 
 
 def _holds(
@@ -731,8 +728,7 @@ def audio_microfrontend(
     _result: Output[UOutType]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (type(audio) is EagerTensor or fits(TInt16, audio))
             and _holds(
                 audio,
@@ -749,7 +745,6 @@ def audio_microfrontend(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "AudioMicrofrontend",
                 name,
                 audio,

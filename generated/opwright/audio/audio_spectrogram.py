@@ -6,21 +6,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TFloat32,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     sizes_of,
 )
@@ -165,9 +163,8 @@ class AudioSpectrogram(TensorOp[TFloat32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(input, window_size):
+            if scope.eager and is_eager() and _holds(input, window_size):
                 op.spectrogram = execute(
-                    context[CURRENT],
                     "AudioSpectrogram",
                     None,
                     input,
@@ -194,7 +191,7 @@ class AudioSpectrogram(TensorOp[TFloat32]):
 
 
 DEFAULTS = AudioSpectrogram.Options()
-MERGE = AudioSpectrogram.Options.merge
+MERGE = merging(AudioSpectrogram.Options)
 
 
 def _holds(input: object, window_size: int) -> bool:
@@ -268,9 +265,8 @@ def audio_spectrogram(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack and _holds(input, window_size):
+        if is_eager() and _holds(input, window_size):
             _result = execute(
-                context[CURRENT],
                 "AudioSpectrogram",
                 name,
                 input,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -182,11 +180,10 @@ class DecodeWav(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(opts.desired_channels, opts.desired_samples)
             ):
                 op.audio, op.sample_rate = execute(
-                    context[CURRENT],
                     "DecodeWav",
                     None,
                     contents,
@@ -210,7 +207,7 @@ class DecodeWav(Op):
 
 
 DEFAULTS = DecodeWav.Options()
-MERGE = DecodeWav.Options.merge
+MERGE = merging(DecodeWav.Options)
 
 
 def _holds(desired_channels: int, desired_samples: int) -> bool:
@@ -275,14 +272,9 @@ def decode_wav(
     fast_path_error = None
     _result: DecodeWavOutputs
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(desired_channels, desired_samples)
-        ):
+        if is_eager() and _holds(desired_channels, desired_samples):
             _result = DecodeWavOutputs._make(
                 execute(
-                    context[CURRENT],
                     "DecodeWav",
                     name,
                     contents,

@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -114,7 +111,7 @@ class EncodeWav(TensorOp[TString]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(sample_rate) is EagerTensor
                     or type(sample_rate) is int
@@ -122,9 +119,7 @@ class EncodeWav(TensorOp[TString]):
                     or fits(TInt32, sample_rate)
                 )
             ):
-                op.contents = execute(
-                    context[CURRENT], "EncodeWav", None, audio, sample_rate
-                )
+                op.contents = execute("EncodeWav", None, audio, sample_rate)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -173,17 +168,13 @@ def encode_wav(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(sample_rate) is EagerTensor
-                or type(sample_rate) is int
-                and -2147483648 <= sample_rate <= 2147483647
-                or fits(TInt32, sample_rate)
-            )
+        if is_eager() and (
+            type(sample_rate) is EagerTensor
+            or type(sample_rate) is int
+            and -2147483648 <= sample_rate <= 2147483647
+            or fits(TInt32, sample_rate)
         ):
-            _result = execute(context[CURRENT], "EncodeWav", name, audio, sample_rate)
+            _result = execute("EncodeWav", name, audio, sample_rate)
             return _result
     except Exception as error:
         fast_path_error = error

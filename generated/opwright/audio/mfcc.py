@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -16,14 +14,14 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     all_finite,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     most_of,
     new,
     sizes_of,
@@ -212,7 +210,7 @@ class Mfcc(TensorOp[TFloat32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(sample_rate) is EagerTensor
                     or type(sample_rate) is int
@@ -227,7 +225,6 @@ class Mfcc(TensorOp[TFloat32]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "Mfcc",
                     None,
                     spectrogram,
@@ -258,7 +255,7 @@ class Mfcc(TensorOp[TFloat32]):
 
 
 DEFAULTS = Mfcc.Options()
-MERGE = Mfcc.Options.merge
+MERGE = merging(Mfcc.Options)
 
 
 def _holds(
@@ -349,8 +346,7 @@ def mfcc(
     _result: Output[TFloat32]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(sample_rate) is EagerTensor
                 or type(sample_rate) is int
@@ -365,7 +361,6 @@ def mfcc(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "Mfcc",
                 name,
                 spectrogram,

@@ -6,21 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     broadcast_of,
-    context,
+    can_broadcast,
     describe_missing_args,
-    elements_in,
     elements_of,
     execute,
     extent_of,
     fit_pair,
-    graphs,
+    is_eager,
     new,
     sizes_of,
 )
@@ -133,17 +130,13 @@ class BitwiseOr(TensorOp[T]):
         op: BitwiseOr[U] = new(BitwiseOr)
         fast_path_error = None
         try:
-            if (
-                scope.eager
-                and not graphs.stack
-                and (
-                    type(x) is type(y) is EagerTensor
-                    and 0 < elements_in(x) * elements_in(y) < 9223372036854775808
-                    or (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
-                    and _holds(x, y)
-                )
+            if scope.eager and (
+                can_broadcast(x, y)
+                or is_eager()
+                and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+                and _holds(x, y)
             ):
-                op.z = execute(context[CURRENT], "BitwiseOr", None, x, y)
+                op.z = execute("BitwiseOr", None, x, y)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -207,16 +200,12 @@ def bitwise_or(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(x) is type(y) is EagerTensor
-                and 0 < elements_in(x) * elements_in(y) < 9223372036854775808
-                or (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
-                and _holds(x, y)
-            )
+            can_broadcast(x, y)
+            or is_eager()
+            and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+            and _holds(x, y)
         ):
-            _result = execute(context[CURRENT], "BitwiseOr", name, x, y)
+            _result = execute("BitwiseOr", name, x, y)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -224,7 +222,7 @@ class CollectiveAllToAllV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(group_size) is EagerTensor
                     or type(group_size) is int
@@ -245,7 +243,6 @@ class CollectiveAllToAllV2(TensorOp[T]):
                 )
             ):
                 op.data = execute(
-                    context[CURRENT],
                     "CollectiveAllToAllV2",
                     None,
                     input,
@@ -276,7 +273,7 @@ class CollectiveAllToAllV2(TensorOp[T]):
 
 
 DEFAULTS = CollectiveAllToAllV2.Options()
-MERGE = CollectiveAllToAllV2.Options.merge
+MERGE = merging(CollectiveAllToAllV2.Options)
 
 
 @describe_missing_args
@@ -352,8 +349,7 @@ def collective_all_to_all_v2(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(group_size) is EagerTensor
                 or type(group_size) is int
@@ -374,7 +370,6 @@ def collective_all_to_all_v2(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "CollectiveAllToAllV2",
                 name,
                 input,

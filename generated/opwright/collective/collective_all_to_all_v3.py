@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -176,7 +174,7 @@ class CollectiveAllToAllV3(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(group_assignment) is EagerTensor
                     or type(group_assignment) is int
@@ -185,7 +183,6 @@ class CollectiveAllToAllV3(TensorOp[T]):
                 )
             ):
                 op.data = execute(
-                    context[CURRENT],
                     "CollectiveAllToAllV3",
                     None,
                     input,
@@ -206,7 +203,7 @@ class CollectiveAllToAllV3(TensorOp[T]):
 
 
 DEFAULTS = CollectiveAllToAllV3.Options()
-MERGE = CollectiveAllToAllV3.Options.merge
+MERGE = merging(CollectiveAllToAllV3.Options)
 
 
 @describe_missing_args
@@ -264,18 +261,13 @@ def collective_all_to_all_v3(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(group_assignment) is EagerTensor
-                or type(group_assignment) is int
-                and -2147483648 <= group_assignment <= 2147483647
-                or fits(TInt32, group_assignment)
-            )
+        if is_eager() and (
+            type(group_assignment) is EagerTensor
+            or type(group_assignment) is int
+            and -2147483648 <= group_assignment <= 2147483647
+            or fits(TInt32, group_assignment)
         ):
             _result = execute(
-                context[CURRENT],
                 "CollectiveAllToAllV3",
                 name,
                 input,

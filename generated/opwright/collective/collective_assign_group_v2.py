@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -142,7 +139,7 @@ class CollectiveAssignGroupV2(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(group_assignment) is EagerTensor
                     or type(group_assignment) is int
@@ -163,7 +160,6 @@ class CollectiveAssignGroupV2(Op):
                 )
             ):
                 op.group_size, op.group_key = execute(
-                    context[CURRENT],
                     "CollectiveAssignGroupV2",
                     None,
                     group_assignment,
@@ -227,8 +223,7 @@ def collective_assign_group_v2(
     _result: CollectiveAssignGroupV2Outputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(group_assignment) is EagerTensor
                 or type(group_assignment) is int
@@ -250,7 +245,6 @@ def collective_assign_group_v2(
         ):
             _result = CollectiveAssignGroupV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "CollectiveAssignGroupV2",
                     name,
                     group_assignment,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -17,11 +15,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -200,9 +198,8 @@ class CollectiveBcastRecv(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.data = execute(
-                    context[CURRENT],
                     "CollectiveBcastRecv",
                     None,
                     "T",
@@ -240,7 +237,7 @@ class CollectiveBcastRecv(TensorOp[T]):
 
 
 DEFAULTS = CollectiveBcastRecv.Options()
-MERGE = CollectiveBcastRecv.Options.merge
+MERGE = merging(CollectiveBcastRecv.Options)
 
 
 @describe_missing_args
@@ -306,9 +303,8 @@ def collective_bcast_recv(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "CollectiveBcastRecv",
                 name,
                 "T",

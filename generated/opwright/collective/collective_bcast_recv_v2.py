@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -16,12 +14,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -205,7 +203,7 @@ class CollectiveBcastRecvV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(group_size) is EagerTensor
                     or type(group_size) is int
@@ -232,7 +230,6 @@ class CollectiveBcastRecvV2(TensorOp[T]):
                 )
             ):
                 op.data = execute(
-                    context[CURRENT],
                     "CollectiveBcastRecvV2",
                     None,
                     group_size,
@@ -262,7 +259,7 @@ class CollectiveBcastRecvV2(TensorOp[T]):
 
 
 DEFAULTS = CollectiveBcastRecvV2.Options()
-MERGE = CollectiveBcastRecvV2.Options.merge
+MERGE = merging(CollectiveBcastRecvV2.Options)
 
 
 @describe_missing_args
@@ -328,8 +325,7 @@ def collective_bcast_recv_v2(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(group_size) is EagerTensor
                 or type(group_size) is int
@@ -356,7 +352,6 @@ def collective_bcast_recv_v2(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "CollectiveBcastRecvV2",
                 name,
                 group_size,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -198,9 +196,8 @@ class CollectiveBcastSend(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.data = execute(
-                    context[CURRENT],
                     "CollectiveBcastSend",
                     None,
                     input,
@@ -236,7 +233,7 @@ class CollectiveBcastSend(TensorOp[T]):
 
 
 DEFAULTS = CollectiveBcastSend.Options()
-MERGE = CollectiveBcastSend.Options.merge
+MERGE = merging(CollectiveBcastSend.Options)
 
 
 @describe_missing_args
@@ -302,9 +299,8 @@ def collective_bcast_send(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "CollectiveBcastSend",
                 name,
                 input,

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -195,7 +193,7 @@ class CollectiveBcastSendV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(group_size) is EagerTensor
                     or type(group_size) is int
@@ -216,7 +214,6 @@ class CollectiveBcastSendV2(TensorOp[T]):
                 )
             ):
                 op.data = execute(
-                    context[CURRENT],
                     "CollectiveBcastSendV2",
                     None,
                     input,
@@ -243,7 +240,7 @@ class CollectiveBcastSendV2(TensorOp[T]):
 
 
 DEFAULTS = CollectiveBcastSendV2.Options()
-MERGE = CollectiveBcastSendV2.Options.merge
+MERGE = merging(CollectiveBcastSendV2.Options)
 
 
 @describe_missing_args
@@ -305,8 +302,7 @@ def collective_bcast_send_v2(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(group_size) is EagerTensor
                 or type(group_size) is int
@@ -327,7 +323,6 @@ def collective_bcast_send_v2(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "CollectiveBcastSendV2",
                 name,
                 input,

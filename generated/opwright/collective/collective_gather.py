@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -194,9 +192,8 @@ class CollectiveGather(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.data = execute(
-                    context[CURRENT],
                     "CollectiveGather",
                     None,
                     input,
@@ -232,7 +229,7 @@ class CollectiveGather(TensorOp[T]):
 
 
 DEFAULTS = CollectiveGather.Options()
-MERGE = CollectiveGather.Options.merge
+MERGE = merging(CollectiveGather.Options)
 
 
 @describe_missing_args
@@ -299,9 +296,8 @@ def collective_gather(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "CollectiveGather",
                 name,
                 input,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -221,7 +219,7 @@ class CollectiveGatherV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(group_size) is EagerTensor
                     or type(group_size) is int
@@ -242,7 +240,6 @@ class CollectiveGatherV2(TensorOp[T]):
                 )
             ):
                 op.data = execute(
-                    context[CURRENT],
                     "CollectiveGatherV2",
                     None,
                     input,
@@ -273,7 +270,7 @@ class CollectiveGatherV2(TensorOp[T]):
 
 
 DEFAULTS = CollectiveGatherV2.Options()
-MERGE = CollectiveGatherV2.Options.merge
+MERGE = merging(CollectiveGatherV2.Options)
 
 
 @describe_missing_args
@@ -346,8 +343,7 @@ def collective_gather_v2(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(group_size) is EagerTensor
                 or type(group_size) is int
@@ -368,7 +364,6 @@ def collective_gather_v2(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "CollectiveGatherV2",
                 name,
                 input,

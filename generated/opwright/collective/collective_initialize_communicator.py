@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TResource,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -169,7 +167,7 @@ class CollectiveInitializeCommunicator(TensorOp[TResource]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(group_key) is EagerTensor
                     or type(group_key) is int
@@ -190,7 +188,6 @@ class CollectiveInitializeCommunicator(TensorOp[TResource]):
                 )
             ):
                 op.communicator = execute(
-                    context[CURRENT],
                     "CollectiveInitializeCommunicator",
                     None,
                     group_key,
@@ -216,7 +213,7 @@ class CollectiveInitializeCommunicator(TensorOp[TResource]):
 
 
 DEFAULTS = CollectiveInitializeCommunicator.Options()
-MERGE = CollectiveInitializeCommunicator.Options.merge
+MERGE = merging(CollectiveInitializeCommunicator.Options)
 
 
 @describe_missing_args
@@ -273,8 +270,7 @@ def collective_initialize_communicator(
     _result: Output[TResource]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(group_key) is EagerTensor
                 or type(group_key) is int
@@ -295,7 +291,6 @@ def collective_initialize_communicator(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "CollectiveInitializeCommunicator",
                 name,
                 group_key,

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -126,7 +123,7 @@ class CollectivePermute(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(source_target_pairs) is EagerTensor
                     or type(source_target_pairs) is int
@@ -135,11 +132,7 @@ class CollectivePermute(TensorOp[T]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "CollectivePermute",
-                    None,
-                    input,
-                    source_target_pairs,
+                    "CollectivePermute", None, input, source_target_pairs
                 )
                 return op
         except Exception as error:
@@ -193,19 +186,13 @@ def collective_permute(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(source_target_pairs) is EagerTensor
-                or type(source_target_pairs) is int
-                and -2147483648 <= source_target_pairs <= 2147483647
-                or fits(TInt32, source_target_pairs)
-            )
+        if is_eager() and (
+            type(source_target_pairs) is EagerTensor
+            or type(source_target_pairs) is int
+            and -2147483648 <= source_target_pairs <= 2147483647
+            or fits(TInt32, source_target_pairs)
         ):
-            _result = execute(
-                context[CURRENT], "CollectivePermute", name, input, source_target_pairs
-            )
+            _result = execute("CollectivePermute", name, input, source_target_pairs)
             return _result
     except Exception as error:
         fast_path_error = error

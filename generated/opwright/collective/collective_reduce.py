@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -219,9 +217,8 @@ class CollectiveReduce(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.data = execute(
-                    context[CURRENT],
                     "CollectiveReduce",
                     None,
                     input,
@@ -266,7 +263,7 @@ class CollectiveReduce(TensorOp[T]):
 
 
 DEFAULTS = CollectiveReduce.Options()
-MERGE = CollectiveReduce.Options.merge
+MERGE = merging(CollectiveReduce.Options)
 
 
 @describe_missing_args
@@ -345,9 +342,8 @@ def collective_reduce(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "CollectiveReduce",
                 name,
                 input,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -244,7 +242,7 @@ class CollectiveReduceScatterV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(group_size) is EagerTensor
                     or type(group_size) is int
@@ -265,7 +263,6 @@ class CollectiveReduceScatterV2(TensorOp[T]):
                 )
             ):
                 op.data = execute(
-                    context[CURRENT],
                     "CollectiveReduceScatterV2",
                     None,
                     input,
@@ -305,7 +302,7 @@ class CollectiveReduceScatterV2(TensorOp[T]):
 
 
 DEFAULTS = CollectiveReduceScatterV2.Options()
-MERGE = CollectiveReduceScatterV2.Options.merge
+MERGE = merging(CollectiveReduceScatterV2.Options)
 
 
 @describe_missing_args
@@ -386,8 +383,7 @@ def collective_reduce_scatter_v2(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(group_size) is EagerTensor
                 or type(group_size) is int
@@ -408,7 +404,6 @@ def collective_reduce_scatter_v2(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "CollectiveReduceScatterV2",
                 name,
                 input,

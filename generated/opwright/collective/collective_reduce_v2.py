@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -249,7 +247,7 @@ class CollectiveReduceV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(group_size) is EagerTensor
                     or type(group_size) is int
@@ -270,7 +268,6 @@ class CollectiveReduceV2(TensorOp[T]):
                 )
             ):
                 op.data = execute(
-                    context[CURRENT],
                     "CollectiveReduceV2",
                     None,
                     input,
@@ -310,7 +307,7 @@ class CollectiveReduceV2(TensorOp[T]):
 
 
 DEFAULTS = CollectiveReduceV2.Options()
-MERGE = CollectiveReduceV2.Options.merge
+MERGE = merging(CollectiveReduceV2.Options)
 
 
 @describe_missing_args
@@ -394,8 +391,7 @@ def collective_reduce_v2(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(group_size) is EagerTensor
                 or type(group_size) is int
@@ -416,7 +412,6 @@ def collective_reduce_v2(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "CollectiveReduceV2",
                 name,
                 input,

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -180,7 +178,7 @@ class CollectiveReduceV3(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(group_assignment) is EagerTensor
                     or type(group_assignment) is int
@@ -189,7 +187,6 @@ class CollectiveReduceV3(TensorOp[T]):
                 )
             ):
                 op.data = execute(
-                    context[CURRENT],
                     "CollectiveReduceV3",
                     None,
                     input,
@@ -212,7 +209,7 @@ class CollectiveReduceV3(TensorOp[T]):
 
 
 DEFAULTS = CollectiveReduceV3.Options()
-MERGE = CollectiveReduceV3.Options.merge
+MERGE = merging(CollectiveReduceV3.Options)
 
 
 @describe_missing_args
@@ -273,18 +270,13 @@ def collective_reduce_v3(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(group_assignment) is EagerTensor
-                or type(group_assignment) is int
-                and -2147483648 <= group_assignment <= 2147483647
-                or fits(TInt32, group_assignment)
-            )
+        if is_eager() and (
+            type(group_assignment) is EagerTensor
+            or type(group_assignment) is int
+            and -2147483648 <= group_assignment <= 2147483647
+            or fits(TInt32, group_assignment)
         ):
             _result = execute(
-                context[CURRENT],
                 "CollectiveReduceV3",
                 name,
                 input,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -128,9 +125,8 @@ class NcclAllReduce(TensorOp[T]):
         op: NcclAllReduce[U] = new(NcclAllReduce)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.data = execute(
-                    context[CURRENT],
                     "NcclAllReduce",
                     None,
                     input,
@@ -202,9 +198,8 @@ def nccl_all_reduce(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "NcclAllReduce",
                 name,
                 input,

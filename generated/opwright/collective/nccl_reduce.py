@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     all_tensors,
-    context,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -131,12 +128,10 @@ class NcclReduce(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(input) or fit_together(None, input))
             ):
-                op.data = execute(
-                    context[CURRENT], "NcclReduce", None, input, "reduction", reduction
-                )
+                op.data = execute("NcclReduce", None, input, "reduction", reduction)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -187,14 +182,8 @@ def nccl_reduce(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (all_tensors(input) or fit_together(None, input))
-        ):
-            _result = execute(
-                context[CURRENT], "NcclReduce", name, input, "reduction", reduction
-            )
+        if is_eager() and (all_tensors(input) or fit_together(None, input)):
+            _result = execute("NcclReduce", name, input, "reduction", reduction)
             return _result
     except Exception as error:
         fast_path_error = error

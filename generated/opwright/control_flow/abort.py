@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -122,9 +120,8 @@ class Abort(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "Abort",
                     None,
                     "error_msg",
@@ -147,7 +144,7 @@ class Abort(Op):
 
 
 DEFAULTS = Abort.Options()
-MERGE = Abort.Options.merge
+MERGE = merging(Abort.Options)
 
 
 @describe_missing_args
@@ -188,9 +185,8 @@ def abort(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "Abort",
                 name,
                 "error_msg",

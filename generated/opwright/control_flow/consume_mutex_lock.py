@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -91,8 +88,8 @@ class ConsumeMutexLock(Op):
         op: ConsumeMutexLock = new(ConsumeMutexLock)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "ConsumeMutexLock", None, mutex_lock)
+            if scope.eager and is_eager():
+                execute("ConsumeMutexLock", None, mutex_lock)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -134,8 +131,8 @@ def consume_mutex_lock(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "ConsumeMutexLock", name, mutex_lock)
+        if is_eager():
+            _result = execute("ConsumeMutexLock", name, mutex_lock)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -88,8 +85,8 @@ class ControlTrigger(Op):
         op: ControlTrigger = new(ControlTrigger)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "ControlTrigger", None)
+            if scope.eager and is_eager():
+                execute("ControlTrigger", None)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -131,8 +128,8 @@ def control_trigger(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "ControlTrigger", name)
+        if is_eager():
+            _result = execute("ControlTrigger", name)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -103,10 +100,8 @@ class DeviceIndex(TensorOp[TInt32]):
         op: DeviceIndex = new(DeviceIndex)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.index = execute(
-                    context[CURRENT], "DeviceIndex", None, "device_names", device_names
-                )
+            if scope.eager and is_eager():
+                op.index = execute("DeviceIndex", None, "device_names", device_names)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -151,10 +146,8 @@ def device_index(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "DeviceIndex", name, "device_names", device_names
-            )
+        if is_eager():
+            _result = execute("DeviceIndex", name, "device_names", device_names)
             return _result
     except Exception as error:
         fast_path_error = error

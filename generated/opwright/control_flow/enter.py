@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -169,9 +167,8 @@ class Enter(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(opts.parallel_iterations):
+            if scope.eager and is_eager() and _holds(opts.parallel_iterations):
                 op.output = execute(
-                    context[CURRENT],
                     "Enter",
                     None,
                     data,
@@ -198,7 +195,7 @@ class Enter(TensorOp[T]):
 
 
 DEFAULTS = Enter.Options()
-MERGE = Enter.Options.merge
+MERGE = merging(Enter.Options)
 
 
 def _holds(parallel_iterations: int) -> bool:
@@ -260,9 +257,8 @@ def enter(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(parallel_iterations):
+        if is_eager() and _holds(parallel_iterations):
             _result = execute(
-                context[CURRENT],
                 "Enter",
                 name,
                 data,

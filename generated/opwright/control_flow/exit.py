@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -108,8 +105,8 @@ class Exit(TensorOp[T]):
         op: Exit[U] = new(Exit)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "Exit", None, data)
+            if scope.eager and is_eager():
+                op.output = execute("Exit", None, data)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -154,8 +151,8 @@ def exit(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Exit", name, data)
+        if is_eager():
+            _result = execute("Exit", name, data)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -144,7 +141,7 @@ class For(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(start) is EagerTensor
                     or type(start) is int
@@ -165,15 +162,7 @@ class For(Op):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "For",
-                    None,
-                    start,
-                    limit,
-                    delta,
-                    input,
-                    "body",
-                    body,
+                    "For", None, start, limit, delta, input, "body", body
                 )
                 return op
         except Exception as error:
@@ -236,8 +225,7 @@ def for_(
     _result: list[Output[AnyDType]]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(start) is EagerTensor
                 or type(start) is int
@@ -257,9 +245,7 @@ def for_(
                 or fits(TInt32, delta)
             )
         ):
-            _result = execute(
-                context[CURRENT], "For", name, start, limit, delta, input, "body", body
-            )
+            _result = execute("For", name, start, limit, delta, input, "body", body)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -198,9 +196,8 @@ class If(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(cond):
+            if scope.eager and is_eager() and _holds(cond):
                 op.output = execute(
-                    context[CURRENT],
                     "If",
                     None,
                     cond,
@@ -231,7 +228,7 @@ class If(Op):
 
 
 DEFAULTS = If.Options()
-MERGE = If.Options.merge
+MERGE = merging(If.Options)
 
 
 def _holds(cond: object) -> bool:
@@ -318,9 +315,8 @@ def if_(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack and _holds(cond):
+        if is_eager() and _holds(cond):
             _result = execute(
-                context[CURRENT],
                 "If",
                 name,
                 cond,

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -104,10 +101,10 @@ class LoopCond(TensorOp[TBool]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(input) is EagerTensor or fits(TBool, input))
             ):
-                op.output = execute(context[CURRENT], "LoopCond", None, input)
+                op.output = execute("LoopCond", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -149,12 +146,8 @@ def loop_cond(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (type(input) is EagerTensor or fits(TBool, input))
-        ):
-            _result = execute(context[CURRENT], "LoopCond", name, input)
+        if is_eager() and (type(input) is EagerTensor or fits(TBool, input)):
+            _result = execute("LoopCond", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     all_tensors,
-    context,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -146,12 +143,10 @@ class Merge(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(inputs) or fit_together(None, inputs))
             ):
-                op.output, op.value_index = execute(
-                    context[CURRENT], "Merge", None, inputs
-                )
+                op.output, op.value_index = execute("Merge", None, inputs)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -204,14 +199,8 @@ def merge(
     fast_path_error = None
     _result: MergeOutputs[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (all_tensors(inputs) or fit_together(None, inputs))
-        ):
-            _result = MergeOutputs._make(
-                execute(context[CURRENT], "Merge", name, inputs)
-            )
+        if is_eager() and (all_tensors(inputs) or fit_together(None, inputs)):
+            _result = MergeOutputs._make(execute("Merge", name, inputs))
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -106,8 +103,8 @@ class MutexLock(TensorOp[TVariant]):
         op: MutexLock = new(MutexLock)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.mutex_lock = execute(context[CURRENT], "MutexLock", None, mutex)
+            if scope.eager and is_eager():
+                op.mutex_lock = execute("MutexLock", None, mutex)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -154,8 +151,8 @@ def mutex_lock(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "MutexLock", name, mutex)
+        if is_eager():
+            _result = execute("MutexLock", name, mutex)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TResource,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -139,9 +137,8 @@ class MutexV2(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.resource = execute(
-                    context[CURRENT],
                     "MutexV2",
                     None,
                     "container",
@@ -161,7 +158,7 @@ class MutexV2(TensorOp[TResource]):
 
 
 DEFAULTS = MutexV2.Options()
-MERGE = MutexV2.Options.merge
+MERGE = merging(MutexV2.Options)
 
 
 @describe_missing_args
@@ -208,15 +205,9 @@ def mutex_v2(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "MutexV2",
-                name,
-                "container",
-                container,
-                "shared_name",
-                shared_name,
+                "MutexV2", name, "container", container, "shared_name", shared_name
             )
             return _result
     except Exception as error:

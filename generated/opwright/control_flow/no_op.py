@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -82,8 +79,8 @@ class NoOp(Op):
         op: NoOp = new(NoOp)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "NoOp", None)
+            if scope.eager and is_eager():
+                execute("NoOp", None)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -121,8 +118,8 @@ def no_op(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "NoOp", name)
+        if is_eager():
+            _result = execute("NoOp", name)
             return _result
     except Exception as error:
         fast_path_error = error

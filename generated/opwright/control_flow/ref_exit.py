@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -105,8 +102,8 @@ class RefExit(TensorOp[T]):
         op: RefExit[U] = new(RefExit)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "RefExit", None, data)
+            if scope.eager and is_eager():
+                op.output = execute("RefExit", None, data)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -149,8 +146,8 @@ def ref_exit(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "RefExit", name, data)
+        if is_eager():
+            _result = execute("RefExit", name, data)
             return _result
     except Exception as error:
         fast_path_error = error

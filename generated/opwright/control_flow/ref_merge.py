@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -136,10 +133,8 @@ class RefMerge(Op, Generic[T]):
         op: RefMerge[U] = new(RefMerge)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output, op.value_index = execute(
-                    context[CURRENT], "RefMerge", None, inputs
-                )
+            if scope.eager and is_eager():
+                op.output, op.value_index = execute("RefMerge", None, inputs)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -190,10 +185,8 @@ def ref_merge(
     fast_path_error = None
     _result: RefMergeOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = RefMergeOutputs._make(
-                execute(context[CURRENT], "RefMerge", name, inputs)
-            )
+        if is_eager():
+            _result = RefMergeOutputs._make(execute("RefMerge", name, inputs))
             return _result
     except Exception as error:
         fast_path_error = error

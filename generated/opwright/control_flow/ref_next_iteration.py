@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -103,8 +100,8 @@ class RefNextIteration(TensorOp[T]):
         op: RefNextIteration[U] = new(RefNextIteration)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "RefNextIteration", None, data)
+            if scope.eager and is_eager():
+                op.output = execute("RefNextIteration", None, data)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -146,8 +143,8 @@ def ref_next_iteration(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "RefNextIteration", name, data)
+        if is_eager():
+            _result = execute("RefNextIteration", name, data)
             return _result
     except Exception as error:
         fast_path_error = error

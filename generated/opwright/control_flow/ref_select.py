@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -131,7 +128,7 @@ class RefSelect(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(index) is EagerTensor
                     or type(index) is int
@@ -139,7 +136,7 @@ class RefSelect(TensorOp[T]):
                     or fits(TInt32, index)
                 )
             ):
-                op.output = execute(context[CURRENT], "RefSelect", None, index, inputs)
+                op.output = execute("RefSelect", None, index, inputs)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -190,17 +187,13 @@ def ref_select(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(index) is EagerTensor
-                or type(index) is int
-                and -2147483648 <= index <= 2147483647
-                or fits(TInt32, index)
-            )
+        if is_eager() and (
+            type(index) is EagerTensor
+            or type(index) is int
+            and -2147483648 <= index <= 2147483647
+            or fits(TInt32, index)
         ):
-            _result = execute(context[CURRENT], "RefSelect", name, index, inputs)
+            _result = execute("RefSelect", name, index, inputs)
             return _result
     except Exception as error:
         fast_path_error = error

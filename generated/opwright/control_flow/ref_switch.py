@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TBool,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -139,12 +136,10 @@ class RefSwitch(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(pred) is EagerTensor or fits(TBool, pred))
             ):
-                op.output_false, op.output_true = execute(
-                    context[CURRENT], "RefSwitch", None, data, pred
-                )
+                op.output_false, op.output_true = execute("RefSwitch", None, data, pred)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -195,14 +190,8 @@ def ref_switch(
     fast_path_error = None
     _result: RefSwitchOutputs[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (type(pred) is EagerTensor or fits(TBool, pred))
-        ):
-            _result = RefSwitchOutputs._make(
-                execute(context[CURRENT], "RefSwitch", name, data, pred)
-            )
+        if is_eager() and (type(pred) is EagerTensor or fits(TBool, pred)):
+            _result = RefSwitchOutputs._make(execute("RefSwitch", name, data, pred))
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -16,12 +14,12 @@ from opwright_runtime.gencode import (
     TInt32,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -183,7 +181,7 @@ class StatelessCase(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(branch_index) is EagerTensor
                     or type(branch_index) is int
@@ -192,7 +190,6 @@ class StatelessCase(Op):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "StatelessCase",
                     None,
                     branch_index,
@@ -216,7 +213,7 @@ class StatelessCase(Op):
 
 
 DEFAULTS = StatelessCase.Options()
-MERGE = StatelessCase.Options.merge
+MERGE = merging(StatelessCase.Options)
 
 
 @describe_missing_args
@@ -277,18 +274,13 @@ def stateless_case(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(branch_index) is EagerTensor
-                or type(branch_index) is int
-                and -2147483648 <= branch_index <= 2147483647
-                or fits(TInt32, branch_index)
-            )
+        if is_eager() and (
+            type(branch_index) is EagerTensor
+            or type(branch_index) is int
+            and -2147483648 <= branch_index <= 2147483647
+            or fits(TInt32, branch_index)
         ):
             _result = execute(
-                context[CURRENT],
                 "StatelessCase",
                 name,
                 branch_index,

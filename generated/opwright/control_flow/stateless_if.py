@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -197,9 +195,8 @@ class StatelessIf(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(cond):
+            if scope.eager and is_eager() and _holds(cond):
                 op.output = execute(
-                    context[CURRENT],
                     "StatelessIf",
                     None,
                     cond,
@@ -230,7 +227,7 @@ class StatelessIf(Op):
 
 
 DEFAULTS = StatelessIf.Options()
-MERGE = StatelessIf.Options.merge
+MERGE = merging(StatelessIf.Options)
 
 
 def _holds(cond: object) -> bool:
@@ -316,9 +313,8 @@ def stateless_if(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack and _holds(cond):
+        if is_eager() and _holds(cond):
             _result = execute(
-                context[CURRENT],
                 "StatelessIf",
                 name,
                 cond,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -188,9 +186,8 @@ class StatelessWhile(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "StatelessWhile",
                     None,
                     input,
@@ -220,7 +217,7 @@ class StatelessWhile(Op):
 
 
 DEFAULTS = StatelessWhile.Options()
-MERGE = StatelessWhile.Options.merge
+MERGE = merging(StatelessWhile.Options)
 
 
 @describe_missing_args
@@ -285,9 +282,8 @@ def stateless_while(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "StatelessWhile",
                 name,
                 input,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -78,8 +75,8 @@ class SyncDevice(Op):
         op: SyncDevice = new(SyncDevice)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "SyncDevice", None)
+            if scope.eager and is_eager():
+                execute("SyncDevice", None)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -115,8 +112,8 @@ def sync_device(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "SyncDevice", name)
+        if is_eager():
+            _result = execute("SyncDevice", name)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TResource,
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -125,9 +122,8 @@ class AnonymousIterator(TensorOp[TResource]):
         op: AnonymousIterator = new(AnonymousIterator)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "AnonymousIterator",
                     None,
                     "output_types",
@@ -191,9 +187,8 @@ def anonymous_iterator(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "AnonymousIterator",
                 name,
                 "output_types",

@@ -8,17 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -140,9 +137,8 @@ class AnonymousIteratorV2(Op):
         op: AnonymousIteratorV2 = new(AnonymousIteratorV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle, op.deleter = execute(
-                    context[CURRENT],
                     "AnonymousIteratorV2",
                     None,
                     "output_types",
@@ -208,10 +204,9 @@ def anonymous_iterator_v2(
     fast_path_error = None
     _result: AnonymousIteratorV2Outputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = AnonymousIteratorV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "AnonymousIteratorV2",
                     name,
                     "output_types",

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TResource,
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -124,9 +121,8 @@ class AnonymousIteratorV3(TensorOp[TResource]):
         op: AnonymousIteratorV3 = new(AnonymousIteratorV3)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "AnonymousIteratorV3",
                     None,
                     "output_types",
@@ -191,9 +187,8 @@ def anonymous_iterator_v3(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "AnonymousIteratorV3",
                 name,
                 "output_types",

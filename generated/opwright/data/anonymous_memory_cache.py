@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -114,10 +111,8 @@ class AnonymousMemoryCache(Op):
         op: AnonymousMemoryCache = new(AnonymousMemoryCache)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.handle, op.deleter = execute(
-                    context[CURRENT], "AnonymousMemoryCache", None
-                )
+            if scope.eager and is_eager():
+                op.handle, op.deleter = execute("AnonymousMemoryCache", None)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -161,9 +156,9 @@ def anonymous_memory_cache(
     fast_path_error = None
     _result: AnonymousMemoryCacheOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = AnonymousMemoryCacheOutputs._make(
-                execute(context[CURRENT], "AnonymousMemoryCache", name)
+                execute("AnonymousMemoryCache", name)
             )
             return _result
     except Exception as error:

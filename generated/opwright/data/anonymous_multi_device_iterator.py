@@ -8,17 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -149,9 +146,8 @@ class AnonymousMultiDeviceIterator(Op):
         op: AnonymousMultiDeviceIterator = new(AnonymousMultiDeviceIterator)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle, op.deleter = execute(
-                    context[CURRENT],
                     "AnonymousMultiDeviceIterator",
                     None,
                     "devices",
@@ -226,10 +222,9 @@ def anonymous_multi_device_iterator(
     fast_path_error = None
     _result: AnonymousMultiDeviceIteratorOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = AnonymousMultiDeviceIteratorOutputs._make(
                 execute(
-                    context[CURRENT],
                     "AnonymousMultiDeviceIterator",
                     name,
                     "devices",

@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TResource,
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -129,9 +126,8 @@ class AnonymousMultiDeviceIteratorV3(TensorOp[TResource]):
         op: AnonymousMultiDeviceIteratorV3 = new(AnonymousMultiDeviceIteratorV3)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "AnonymousMultiDeviceIteratorV3",
                     None,
                     "devices",
@@ -204,9 +200,8 @@ def anonymous_multi_device_iterator_v3(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "AnonymousMultiDeviceIteratorV3",
                 name,
                 "devices",

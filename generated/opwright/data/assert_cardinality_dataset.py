@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
@@ -16,11 +14,10 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -131,7 +128,7 @@ class AssertCardinalityDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(cardinality) is EagerTensor
                     or type(cardinality) is int
@@ -140,7 +137,6 @@ class AssertCardinalityDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "AssertCardinalityDataset",
                     None,
                     input_dataset,
@@ -207,18 +203,13 @@ def assert_cardinality_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(cardinality) is EagerTensor
-                or type(cardinality) is int
-                and -9223372036854775808 <= cardinality <= 9223372036854775807
-                or fits(TInt64, cardinality)
-            )
+        if is_eager() and (
+            type(cardinality) is EagerTensor
+            or type(cardinality) is int
+            and -9223372036854775808 <= cardinality <= 9223372036854775807
+            or fits(TInt64, cardinality)
         ):
             _result = execute(
-                context[CURRENT],
                 "AssertCardinalityDataset",
                 name,
                 input_dataset,

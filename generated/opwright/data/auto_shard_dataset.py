@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -19,12 +17,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -206,7 +204,7 @@ class AutoShardDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_workers) is EagerTensor
                     or type(num_workers) is int
@@ -221,7 +219,6 @@ class AutoShardDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "AutoShardDataset",
                     None,
                     input_dataset,
@@ -253,7 +250,7 @@ class AutoShardDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = AutoShardDataset.Options()
-MERGE = AutoShardDataset.Options.merge
+MERGE = merging(AutoShardDataset.Options)
 
 
 @describe_missing_args
@@ -324,8 +321,7 @@ def auto_shard_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_workers) is EagerTensor
                 or type(num_workers) is int
@@ -341,7 +337,6 @@ def auto_shard_dataset(
             and -2147483648 <= auto_shard_policy <= 2147483647
         ):
             _result = execute(
-                context[CURRENT],
                 "AutoShardDataset",
                 name,
                 input_dataset,

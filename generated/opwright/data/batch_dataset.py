@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -19,12 +17,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -177,7 +175,7 @@ class BatchDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(batch_size) is EagerTensor
                     or type(batch_size) is int
@@ -186,7 +184,6 @@ class BatchDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "BatchDataset",
                     None,
                     input_dataset,
@@ -214,7 +211,7 @@ class BatchDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = BatchDataset.Options()
-MERGE = BatchDataset.Options.merge
+MERGE = merging(BatchDataset.Options)
 
 
 @describe_missing_args
@@ -272,18 +269,13 @@ def batch_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(batch_size) is EagerTensor
-                or type(batch_size) is int
-                and -9223372036854775808 <= batch_size <= 9223372036854775807
-                or fits(TInt64, batch_size)
-            )
+        if is_eager() and (
+            type(batch_size) is EagerTensor
+            or type(batch_size) is int
+            and -9223372036854775808 <= batch_size <= 9223372036854775807
+            or fits(TInt64, batch_size)
         ):
             _result = execute(
-                context[CURRENT],
                 "BatchDataset",
                 name,
                 input_dataset,

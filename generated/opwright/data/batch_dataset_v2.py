@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -19,12 +17,12 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -197,7 +195,7 @@ class BatchDatasetV2(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(batch_size) is EagerTensor
                     or type(batch_size) is int
@@ -207,7 +205,6 @@ class BatchDatasetV2(TensorOp[TVariant]):
                 and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "BatchDatasetV2",
                     None,
                     input_dataset,
@@ -239,7 +236,7 @@ class BatchDatasetV2(TensorOp[TVariant]):
 
 
 DEFAULTS = BatchDatasetV2.Options()
-MERGE = BatchDatasetV2.Options.merge
+MERGE = merging(BatchDatasetV2.Options)
 
 
 @describe_missing_args
@@ -307,8 +304,7 @@ def batch_dataset_v2(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(batch_size) is EagerTensor
                 or type(batch_size) is int
@@ -318,7 +314,6 @@ def batch_dataset_v2(
             and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
         ):
             _result = execute(
-                context[CURRENT],
                 "BatchDatasetV2",
                 name,
                 input_dataset,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -163,9 +161,8 @@ class CacheDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "CacheDataset",
                     None,
                     input_dataset,
@@ -193,7 +190,7 @@ class CacheDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = CacheDataset.Options()
-MERGE = CacheDataset.Options.merge
+MERGE = merging(CacheDataset.Options)
 
 
 @describe_missing_args
@@ -247,9 +244,8 @@ def cache_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "CacheDataset",
                 name,
                 input_dataset,

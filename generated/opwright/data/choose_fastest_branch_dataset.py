@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
@@ -18,11 +16,10 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
     tensors_of,
 )
@@ -193,7 +190,7 @@ class ChooseFastestBranchDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(ratio_numerator) is EagerTensor
                     or type(ratio_numerator) is int
@@ -209,7 +206,6 @@ class ChooseFastestBranchDataset(TensorOp[TVariant]):
                 and _holds(other_arguments, branches, other_arguments_lengths)
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "ChooseFastestBranchDataset",
                     None,
                     input_dataset,
@@ -337,8 +333,7 @@ def choose_fastest_branch_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(ratio_numerator) is EagerTensor
                 or type(ratio_numerator) is int
@@ -354,7 +349,6 @@ def choose_fastest_branch_dataset(
             and _holds(other_arguments, branches, other_arguments_lengths)
         ):
             _result = execute(
-                context[CURRENT],
                 "ChooseFastestBranchDataset",
                 name,
                 input_dataset,

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -112,10 +109,8 @@ class CompressElement(TensorOp[TVariant]):
         op: CompressElement = new(CompressElement)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.compressed = execute(
-                    context[CURRENT], "CompressElement", None, components
-                )
+            if scope.eager and is_eager():
+                op.compressed = execute("CompressElement", None, components)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -164,8 +159,8 @@ def compress_element(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "CompressElement", name, components)
+        if is_eager():
+            _result = execute("CompressElement", name, components)
             return _result
     except Exception as error:
         fast_path_error = error

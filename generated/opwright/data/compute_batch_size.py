@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -108,10 +105,8 @@ class ComputeBatchSize(TensorOp[TInt64]):
         op: ComputeBatchSize = new(ComputeBatchSize)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.batch_size = execute(
-                    context[CURRENT], "ComputeBatchSize", None, input_dataset
-                )
+            if scope.eager and is_eager():
+                op.batch_size = execute("ComputeBatchSize", None, input_dataset)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -158,8 +153,8 @@ def compute_batch_size(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "ComputeBatchSize", name, input_dataset)
+        if is_eager():
+            _result = execute("ComputeBatchSize", name, input_dataset)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
@@ -16,11 +14,10 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -194,7 +191,7 @@ class CSVDatasetV2(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(buffer_size) is EagerTensor
                     or type(buffer_size) is int
@@ -219,7 +216,6 @@ class CSVDatasetV2(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "CSVDatasetV2",
                     None,
                     filenames,
@@ -337,8 +333,7 @@ def csv_dataset_v2(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(buffer_size) is EagerTensor
                 or type(buffer_size) is int
@@ -361,7 +356,6 @@ def csv_dataset_v2(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "CSVDatasetV2",
                 name,
                 filenames,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -19,12 +17,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -246,7 +244,7 @@ class DataServiceDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(dataset_id) is EagerTensor
                     or type(dataset_id) is int
@@ -263,7 +261,6 @@ class DataServiceDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "DataServiceDataset",
                     None,
                     dataset_id,
@@ -313,7 +310,7 @@ class DataServiceDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = DataServiceDataset.Options()
-MERGE = DataServiceDataset.Options.merge
+MERGE = merging(DataServiceDataset.Options)
 
 
 @describe_missing_args
@@ -392,8 +389,7 @@ def data_service_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(dataset_id) is EagerTensor
                 or type(dataset_id) is int
@@ -410,7 +406,6 @@ def data_service_dataset(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "DataServiceDataset",
                 name,
                 dataset_id,

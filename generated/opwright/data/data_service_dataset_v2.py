@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -19,12 +17,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -260,7 +258,7 @@ class DataServiceDatasetV2(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(dataset_id) is EagerTensor
                     or type(dataset_id) is int
@@ -289,7 +287,6 @@ class DataServiceDatasetV2(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "DataServiceDatasetV2",
                     None,
                     dataset_id,
@@ -343,7 +340,7 @@ class DataServiceDatasetV2(TensorOp[TVariant]):
 
 
 DEFAULTS = DataServiceDatasetV2.Options()
-MERGE = DataServiceDatasetV2.Options.merge
+MERGE = merging(DataServiceDatasetV2.Options)
 
 
 @describe_missing_args
@@ -430,8 +427,7 @@ def data_service_dataset_v2(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(dataset_id) is EagerTensor
                 or type(dataset_id) is int
@@ -460,7 +456,6 @@ def data_service_dataset_v2(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "DataServiceDatasetV2",
                 name,
                 dataset_id,

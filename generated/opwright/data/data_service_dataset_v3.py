@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -20,12 +18,12 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -275,7 +273,7 @@ class DataServiceDatasetV3(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(dataset_id) is EagerTensor
                     or type(dataset_id) is int
@@ -304,7 +302,6 @@ class DataServiceDatasetV3(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "DataServiceDatasetV3",
                     None,
                     dataset_id,
@@ -364,7 +361,7 @@ class DataServiceDatasetV3(TensorOp[TVariant]):
 
 
 DEFAULTS = DataServiceDatasetV3.Options()
-MERGE = DataServiceDatasetV3.Options.merge
+MERGE = merging(DataServiceDatasetV3.Options)
 
 
 @describe_missing_args
@@ -456,8 +453,7 @@ def data_service_dataset_v3(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(dataset_id) is EagerTensor
                 or type(dataset_id) is int
@@ -486,7 +482,6 @@ def data_service_dataset_v3(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "DataServiceDatasetV3",
                 name,
                 dataset_id,

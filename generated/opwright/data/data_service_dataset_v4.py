@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -18,12 +16,12 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -284,7 +282,7 @@ class DataServiceDatasetV4(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(consumer_index) is EagerTensor
                     or type(consumer_index) is int
@@ -307,7 +305,6 @@ class DataServiceDatasetV4(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "DataServiceDatasetV4",
                     None,
                     dataset_id,
@@ -367,7 +364,7 @@ class DataServiceDatasetV4(TensorOp[TVariant]):
 
 
 DEFAULTS = DataServiceDatasetV4.Options()
-MERGE = DataServiceDatasetV4.Options.merge
+MERGE = merging(DataServiceDatasetV4.Options)
 
 
 @describe_missing_args
@@ -464,8 +461,7 @@ def data_service_dataset_v4(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(consumer_index) is EagerTensor
                 or type(consumer_index) is int
@@ -488,7 +484,6 @@ def data_service_dataset_v4(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "DataServiceDatasetV4",
                 name,
                 dataset_id,

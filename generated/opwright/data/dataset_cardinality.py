@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TInt64,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -139,9 +137,8 @@ class DatasetCardinality(TensorOp[TInt64]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.cardinality = execute(
-                    context[CURRENT],
                     "DatasetCardinality",
                     None,
                     input_dataset,
@@ -160,7 +157,7 @@ class DatasetCardinality(TensorOp[TInt64]):
 
 
 DEFAULTS = DatasetCardinality.Options()
-MERGE = DatasetCardinality.Options.merge
+MERGE = merging(DatasetCardinality.Options)
 
 
 @describe_missing_args
@@ -207,9 +204,8 @@ def dataset_cardinality(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "DatasetCardinality",
                 name,
                 input_dataset,

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TUint64,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -104,10 +101,8 @@ class DatasetFingerprint(TensorOp[TUint64]):
         op: DatasetFingerprint = new(DatasetFingerprint)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.fingerprint = execute(
-                    context[CURRENT], "DatasetFingerprint", None, input_dataset
-                )
+            if scope.eager and is_eager():
+                op.fingerprint = execute("DatasetFingerprint", None, input_dataset)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -153,10 +148,8 @@ def dataset_fingerprint(
     fast_path_error = None
     _result: Output[TUint64]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "DatasetFingerprint", name, input_dataset
-            )
+        if is_eager():
+            _result = execute("DatasetFingerprint", name, input_dataset)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -101,10 +98,8 @@ class DatasetFromGraph(TensorOp[TVariant]):
         op: DatasetFromGraph = new(DatasetFromGraph)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.handle = execute(
-                    context[CURRENT], "DatasetFromGraph", None, graph_def
-                )
+            if scope.eager and is_eager():
+                op.handle = execute("DatasetFromGraph", None, graph_def)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -150,8 +145,8 @@ def dataset_from_graph(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "DatasetFromGraph", name, graph_def)
+        if is_eager():
+            _result = execute("DatasetFromGraph", name, graph_def)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -166,9 +164,8 @@ class DatasetToGraph(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.graph_ = execute(
-                    context[CURRENT],
                     "DatasetToGraph",
                     None,
                     input_dataset,
@@ -195,7 +192,7 @@ class DatasetToGraph(TensorOp[TString]):
 
 
 DEFAULTS = DatasetToGraph.Options()
-MERGE = DatasetToGraph.Options.merge
+MERGE = merging(DatasetToGraph.Options)
 
 
 @describe_missing_args
@@ -246,9 +243,8 @@ def dataset_to_graph(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "DatasetToGraph",
                 name,
                 input_dataset,

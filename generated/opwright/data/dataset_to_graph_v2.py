@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -161,9 +159,8 @@ class DatasetToGraphV2(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.graph_ = execute(
-                    context[CURRENT],
                     "DatasetToGraphV2",
                     None,
                     input_dataset,
@@ -187,7 +184,7 @@ class DatasetToGraphV2(TensorOp[TString]):
 
 
 DEFAULTS = DatasetToGraphV2.Options()
-MERGE = DatasetToGraphV2.Options.merge
+MERGE = merging(DatasetToGraphV2.Options)
 
 
 @describe_missing_args
@@ -238,13 +235,8 @@ def dataset_to_graph_v2(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and -2147483648 <= external_state_policy <= 2147483647
-        ):
+        if is_eager() and -2147483648 <= external_state_policy <= 2147483647:
             _result = execute(
-                context[CURRENT],
                 "DatasetToGraphV2",
                 name,
                 input_dataset,

@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -155,9 +153,8 @@ class DatasetToSingleElement(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.components = execute(
-                    context[CURRENT],
                     "DatasetToSingleElement",
                     None,
                     dataset,
@@ -184,7 +181,7 @@ class DatasetToSingleElement(Op):
 
 
 DEFAULTS = DatasetToSingleElement.Options()
-MERGE = DatasetToSingleElement.Options.merge
+MERGE = merging(DatasetToSingleElement.Options)
 
 
 @describe_missing_args
@@ -235,9 +232,8 @@ def dataset_to_single_element(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "DatasetToSingleElement",
                 name,
                 dataset,

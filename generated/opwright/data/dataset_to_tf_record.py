@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     is_single,
     new,
 )
@@ -119,14 +116,9 @@ class DatasetToTFRecord(Op):
         op: DatasetToTFRecord = new(DatasetToTFRecord)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(input_dataset):
+            if scope.eager and is_eager() and _holds(input_dataset):
                 execute(
-                    context[CURRENT],
-                    "DatasetToTFRecord",
-                    None,
-                    input_dataset,
-                    filename,
-                    compression_type,
+                    "DatasetToTFRecord", None, input_dataset, filename, compression_type
                 )
                 return op
         except Exception as error:
@@ -189,14 +181,9 @@ def dataset_to_tf_record(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack and _holds(input_dataset):
+        if is_eager() and _holds(input_dataset):
             _result = execute(
-                context[CURRENT],
-                "DatasetToTFRecord",
-                name,
-                input_dataset,
-                filename,
-                compression_type,
+                "DatasetToTFRecord", name, input_dataset, filename, compression_type
             )
             return _result
     except Exception as error:

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -103,8 +100,8 @@ class DeleteIterator(Op):
         op: DeleteIterator = new(DeleteIterator)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "DeleteIterator", None, handle, deleter)
+            if scope.eager and is_eager():
+                execute("DeleteIterator", None, handle, deleter)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -149,8 +146,8 @@ def delete_iterator(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "DeleteIterator", name, handle, deleter)
+        if is_eager():
+            _result = execute("DeleteIterator", name, handle, deleter)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -107,8 +104,8 @@ class DeleteMemoryCache(Op):
         op: DeleteMemoryCache = new(DeleteMemoryCache)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "DeleteMemoryCache", None, handle, deleter)
+            if scope.eager and is_eager():
+                execute("DeleteMemoryCache", None, handle, deleter)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -155,10 +152,8 @@ def delete_memory_cache(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "DeleteMemoryCache", name, handle, deleter
-            )
+        if is_eager():
+            _result = execute("DeleteMemoryCache", name, handle, deleter)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -119,9 +116,8 @@ class DeleteMultiDeviceIterator(Op):
         op: DeleteMultiDeviceIterator = new(DeleteMultiDeviceIterator)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "DeleteMultiDeviceIterator",
                     None,
                     multi_device_iterator,
@@ -180,9 +176,8 @@ def delete_multi_device_iterator(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "DeleteMultiDeviceIterator",
                 name,
                 multi_device_iterator,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
@@ -16,12 +14,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -157,7 +154,7 @@ class DenseToSparseBatchDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(batch_size) is EagerTensor
                     or type(batch_size) is int
@@ -173,7 +170,6 @@ class DenseToSparseBatchDataset(TensorOp[TVariant]):
                 and _holds(row_shape)
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "DenseToSparseBatchDataset",
                     None,
                     input_dataset,
@@ -261,8 +257,7 @@ def dense_to_sparse_batch_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(batch_size) is EagerTensor
                 or type(batch_size) is int
@@ -278,7 +273,6 @@ def dense_to_sparse_batch_dataset(
             and _holds(row_shape)
         ):
             _result = execute(
-                context[CURRENT],
                 "DenseToSparseBatchDataset",
                 name,
                 input_dataset,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
     rank_of,
 )
@@ -113,14 +110,8 @@ class DeserializeIterator(Op):
         op: DeserializeIterator = new(DeserializeIterator)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(serialized):
-                execute(
-                    context[CURRENT],
-                    "DeserializeIterator",
-                    None,
-                    resource_handle,
-                    serialized,
-                )
+            if scope.eager and is_eager() and _holds(serialized):
+                execute("DeserializeIterator", None, resource_handle, serialized)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -177,14 +168,8 @@ def deserialize_iterator(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack and _holds(serialized):
-            _result = execute(
-                context[CURRENT],
-                "DeserializeIterator",
-                name,
-                resource_handle,
-                serialized,
-            )
+        if is_eager() and _holds(serialized):
+            _result = execute("DeserializeIterator", name, resource_handle, serialized)
             return _result
     except Exception as error:
         fast_path_error = error

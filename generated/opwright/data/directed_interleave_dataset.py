@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -18,11 +16,11 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -181,9 +179,8 @@ class DirectedInterleaveDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "DirectedInterleaveDataset",
                     None,
                     selector_input_dataset,
@@ -211,7 +208,7 @@ class DirectedInterleaveDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = DirectedInterleaveDataset.Options()
-MERGE = DirectedInterleaveDataset.Options.merge
+MERGE = merging(DirectedInterleaveDataset.Options)
 
 
 @describe_missing_args
@@ -275,9 +272,8 @@ def directed_interleave_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "DirectedInterleaveDataset",
                 name,
                 selector_input_dataset,

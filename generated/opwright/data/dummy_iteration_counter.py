@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TResource,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -93,8 +90,8 @@ class DummyIterationCounter(TensorOp[TResource]):
         op: DummyIterationCounter = new(DummyIterationCounter)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.handle = execute(context[CURRENT], "DummyIterationCounter", None)
+            if scope.eager and is_eager():
+                op.handle = execute("DummyIterationCounter", None)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -133,8 +130,8 @@ def dummy_iteration_counter(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "DummyIterationCounter", name)
+        if is_eager():
+            _result = execute("DummyIterationCounter", name)
             return _result
     except Exception as error:
         fast_path_error = error

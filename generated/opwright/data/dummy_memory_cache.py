@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TResource,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -95,8 +92,8 @@ class DummyMemoryCache(TensorOp[TResource]):
         op: DummyMemoryCache = new(DummyMemoryCache)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.handle = execute(context[CURRENT], "DummyMemoryCache", None)
+            if scope.eager and is_eager():
+                op.handle = execute("DummyMemoryCache", None)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -138,8 +135,8 @@ def dummy_memory_cache(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "DummyMemoryCache", name)
+        if is_eager():
+            _result = execute("DummyMemoryCache", name)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -183,9 +181,8 @@ class FilterDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "FilterDataset",
                     None,
                     input_dataset,
@@ -216,7 +213,7 @@ class FilterDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = FilterDataset.Options()
-MERGE = FilterDataset.Options.merge
+MERGE = merging(FilterDataset.Options)
 
 
 @describe_missing_args
@@ -280,9 +277,8 @@ def filter_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "FilterDataset",
                 name,
                 input_dataset,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -18,11 +16,11 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -161,9 +159,8 @@ class FinalizeDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "FinalizeDataset",
                     None,
                     input_dataset,
@@ -190,7 +187,7 @@ class FinalizeDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = FinalizeDataset.Options()
-MERGE = FinalizeDataset.Options.merge
+MERGE = merging(FinalizeDataset.Options)
 
 
 @describe_missing_args
@@ -243,9 +240,8 @@ def finalize_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "FinalizeDataset",
                 name,
                 input_dataset,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     TInt64,
     TVariant,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -168,7 +166,7 @@ class FixedLengthRecordDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(header_bytes) is EagerTensor
                     or type(header_bytes) is int
@@ -195,7 +193,6 @@ class FixedLengthRecordDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "FixedLengthRecordDataset",
                     None,
                     filenames,
@@ -218,7 +215,7 @@ class FixedLengthRecordDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = FixedLengthRecordDataset.Options()
-MERGE = FixedLengthRecordDataset.Options.merge
+MERGE = merging(FixedLengthRecordDataset.Options)
 
 
 @describe_missing_args
@@ -275,8 +272,7 @@ def fixed_length_record_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(header_bytes) is EagerTensor
                 or type(header_bytes) is int
@@ -303,7 +299,6 @@ def fixed_length_record_dataset(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "FixedLengthRecordDataset",
                 name,
                 filenames,

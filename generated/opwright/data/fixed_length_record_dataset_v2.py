@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     TInt64,
     TVariant,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -177,7 +175,7 @@ class FixedLengthRecordDatasetV2(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(header_bytes) is EagerTensor
                     or type(header_bytes) is int
@@ -204,7 +202,6 @@ class FixedLengthRecordDatasetV2(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "FixedLengthRecordDatasetV2",
                     None,
                     filenames,
@@ -235,7 +232,7 @@ class FixedLengthRecordDatasetV2(TensorOp[TVariant]):
 
 
 DEFAULTS = FixedLengthRecordDatasetV2.Options()
-MERGE = FixedLengthRecordDatasetV2.Options.merge
+MERGE = merging(FixedLengthRecordDatasetV2.Options)
 
 
 @describe_missing_args
@@ -298,8 +295,7 @@ def fixed_length_record_dataset_v2(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(header_bytes) is EagerTensor
                 or type(header_bytes) is int
@@ -326,7 +322,6 @@ def fixed_length_record_dataset_v2(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "FixedLengthRecordDatasetV2",
                 name,
                 filenames,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -180,9 +178,8 @@ class FlatMapDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "FlatMapDataset",
                     None,
                     input_dataset,
@@ -213,7 +210,7 @@ class FlatMapDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = FlatMapDataset.Options()
-MERGE = FlatMapDataset.Options.merge
+MERGE = merging(FlatMapDataset.Options)
 
 
 @describe_missing_args
@@ -277,9 +274,8 @@ def flat_map_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "FlatMapDataset",
                 name,
                 input_dataset,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,11 +15,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -201,9 +199,8 @@ class GeneratorDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "GeneratorDataset",
                     None,
                     init_func_other_args,
@@ -241,7 +238,7 @@ class GeneratorDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = GeneratorDataset.Options()
-MERGE = GeneratorDataset.Options.merge
+MERGE = merging(GeneratorDataset.Options)
 
 
 @describe_missing_args
@@ -316,9 +313,8 @@ def generator_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "GeneratorDataset",
                 name,
                 init_func_other_args,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,11 +13,10 @@ from opwright_runtime.gencode import (
     TInt64,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -141,7 +138,7 @@ class GetElementAtIndex(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(index) is EagerTensor
                     or type(index) is int
@@ -150,7 +147,6 @@ class GetElementAtIndex(Op):
                 )
             ):
                 op.components = execute(
-                    context[CURRENT],
                     "GetElementAtIndex",
                     None,
                     dataset,
@@ -221,18 +217,13 @@ def get_element_at_index(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(index) is EagerTensor
-                or type(index) is int
-                and -9223372036854775808 <= index <= 9223372036854775807
-                or fits(TInt64, index)
-            )
+        if is_eager() and (
+            type(index) is EagerTensor
+            or type(index) is int
+            and -9223372036854775808 <= index <= 9223372036854775807
+            or fits(TInt64, index)
         ):
             _result = execute(
-                context[CURRENT],
                 "GetElementAtIndex",
                 name,
                 dataset,

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -102,10 +99,8 @@ class GetOptions(TensorOp[TString]):
         op: GetOptions = new(GetOptions)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.serialized_options = execute(
-                    context[CURRENT], "GetOptions", None, input_dataset
-                )
+            if scope.eager and is_eager():
+                op.serialized_options = execute("GetOptions", None, input_dataset)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -150,8 +145,8 @@ def get_options(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "GetOptions", name, input_dataset)
+        if is_eager():
+            _result = execute("GetOptions", name, input_dataset)
             return _result
     except Exception as error:
         fast_path_error = error

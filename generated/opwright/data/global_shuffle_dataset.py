@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -20,12 +18,12 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -206,7 +204,7 @@ class GlobalShuffleDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(seed) is EagerTensor
                     or type(seed) is int
@@ -221,7 +219,6 @@ class GlobalShuffleDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "GlobalShuffleDataset",
                     None,
                     input_dataset,
@@ -254,7 +251,7 @@ class GlobalShuffleDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = GlobalShuffleDataset.Options()
-MERGE = GlobalShuffleDataset.Options.merge
+MERGE = merging(GlobalShuffleDataset.Options)
 
 
 @describe_missing_args
@@ -325,8 +322,7 @@ def global_shuffle_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(seed) is EagerTensor
                 or type(seed) is int
@@ -341,7 +337,6 @@ def global_shuffle_dataset(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "GlobalShuffleDataset",
                 name,
                 input_dataset,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,11 +15,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -210,9 +208,8 @@ class GroupByWindowDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "GroupByWindowDataset",
                     None,
                     input_dataset,
@@ -256,7 +253,7 @@ class GroupByWindowDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = GroupByWindowDataset.Options()
-MERGE = GroupByWindowDataset.Options.merge
+MERGE = merging(GroupByWindowDataset.Options)
 
 
 @describe_missing_args
@@ -334,9 +331,8 @@ def group_by_window_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "GroupByWindowDataset",
                 name,
                 input_dataset,

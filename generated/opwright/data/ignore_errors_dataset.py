@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,11 +14,11 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -160,9 +158,8 @@ class IgnoreErrorsDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "IgnoreErrorsDataset",
                     None,
                     input_dataset,
@@ -189,7 +186,7 @@ class IgnoreErrorsDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = IgnoreErrorsDataset.Options()
-MERGE = IgnoreErrorsDataset.Options.merge
+MERGE = merging(IgnoreErrorsDataset.Options)
 
 
 @describe_missing_args
@@ -242,9 +239,8 @@ def ignore_errors_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "IgnoreErrorsDataset",
                 name,
                 input_dataset,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -19,12 +17,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -209,7 +207,7 @@ class IndexFlatMapDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(output_cardinality) is EagerTensor
                     or type(output_cardinality) is int
@@ -220,7 +218,6 @@ class IndexFlatMapDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "IndexFlatMapDataset",
                     None,
                     input_dataset,
@@ -261,7 +258,7 @@ class IndexFlatMapDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = IndexFlatMapDataset.Options()
-MERGE = IndexFlatMapDataset.Options.merge
+MERGE = merging(IndexFlatMapDataset.Options)
 
 
 @describe_missing_args
@@ -335,18 +332,13 @@ def index_flat_map_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(output_cardinality) is EagerTensor
-                or type(output_cardinality) is int
-                and -9223372036854775808 <= output_cardinality <= 9223372036854775807
-                or fits(TInt64, output_cardinality)
-            )
+        if is_eager() and (
+            type(output_cardinality) is EagerTensor
+            or type(output_cardinality) is int
+            and -9223372036854775808 <= output_cardinality <= 9223372036854775807
+            or fits(TInt64, output_cardinality)
         ):
             _result = execute(
-                context[CURRENT],
                 "IndexFlatMapDataset",
                 name,
                 input_dataset,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -19,12 +17,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -208,7 +206,7 @@ class InterleaveDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(cycle_length) is EagerTensor
                     or type(cycle_length) is int
@@ -223,7 +221,6 @@ class InterleaveDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "InterleaveDataset",
                     None,
                     input_dataset,
@@ -256,7 +253,7 @@ class InterleaveDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = InterleaveDataset.Options()
-MERGE = InterleaveDataset.Options.merge
+MERGE = merging(InterleaveDataset.Options)
 
 
 @describe_missing_args
@@ -332,8 +329,7 @@ def interleave_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(cycle_length) is EagerTensor
                 or type(cycle_length) is int
@@ -348,7 +344,6 @@ def interleave_dataset(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "InterleaveDataset",
                 name,
                 input_dataset,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,11 +15,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -161,9 +159,8 @@ class IteratorFromStringHandle(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.resource_handle = execute(
-                    context[CURRENT],
                     "IteratorFromStringHandle",
                     None,
                     string_handle,
@@ -184,7 +181,7 @@ class IteratorFromStringHandle(TensorOp[TResource]):
 
 
 DEFAULTS = IteratorFromStringHandle.Options()
-MERGE = IteratorFromStringHandle.Options.merge
+MERGE = merging(IteratorFromStringHandle.Options)
 
 
 @describe_missing_args
@@ -235,9 +232,8 @@ def iterator_from_string_handle(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "IteratorFromStringHandle",
                 name,
                 string_handle,

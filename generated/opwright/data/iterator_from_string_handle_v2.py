@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -159,9 +157,8 @@ class IteratorFromStringHandleV2(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.resource_handle = execute(
-                    context[CURRENT],
                     "IteratorFromStringHandleV2",
                     None,
                     string_handle,
@@ -182,7 +179,7 @@ class IteratorFromStringHandleV2(TensorOp[TResource]):
 
 
 DEFAULTS = IteratorFromStringHandleV2.Options()
-MERGE = IteratorFromStringHandleV2.Options.merge
+MERGE = merging(IteratorFromStringHandleV2.Options)
 
 
 @describe_missing_args
@@ -233,9 +230,8 @@ def iterator_from_string_handle_v2(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "IteratorFromStringHandleV2",
                 name,
                 string_handle,

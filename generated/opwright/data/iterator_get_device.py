@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -101,10 +98,8 @@ class IteratorGetDevice(TensorOp[TString]):
         op: IteratorGetDevice = new(IteratorGetDevice)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.device_ = execute(
-                    context[CURRENT], "IteratorGetDevice", None, resource
-                )
+            if scope.eager and is_eager():
+                op.device_ = execute("IteratorGetDevice", None, resource)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -147,8 +142,8 @@ def iterator_get_device(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "IteratorGetDevice", name, resource)
+        if is_eager():
+            _result = execute("IteratorGetDevice", name, resource)
             return _result
     except Exception as error:
         fast_path_error = error

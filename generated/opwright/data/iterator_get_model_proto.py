@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -103,10 +100,8 @@ class IteratorGetModelProto(TensorOp[TString]):
         op: IteratorGetModelProto = new(IteratorGetModelProto)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.model_proto = execute(
-                    context[CURRENT], "IteratorGetModelProto", None, iterator
-                )
+            if scope.eager and is_eager():
+                op.model_proto = execute("IteratorGetModelProto", None, iterator)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -150,8 +145,8 @@ def iterator_get_model_proto(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "IteratorGetModelProto", name, iterator)
+        if is_eager():
+            _result = execute("IteratorGetModelProto", name, iterator)
             return _result
     except Exception as error:
         fast_path_error = error

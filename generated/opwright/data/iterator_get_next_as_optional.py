@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -127,9 +124,8 @@ class IteratorGetNextAsOptional(TensorOp[TVariant]):
         op: IteratorGetNextAsOptional = new(IteratorGetNextAsOptional)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.optional = execute(
-                    context[CURRENT],
                     "IteratorGetNextAsOptional",
                     None,
                     iterator,
@@ -194,9 +190,8 @@ def iterator_get_next_as_optional(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "IteratorGetNextAsOptional",
                 name,
                 iterator,

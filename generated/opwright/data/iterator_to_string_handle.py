@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -106,9 +103,9 @@ class IteratorToStringHandle(TensorOp[TString]):
         op: IteratorToStringHandle = new(IteratorToStringHandle)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.string_handle = execute(
-                    context[CURRENT], "IteratorToStringHandle", None, resource_handle
+                    "IteratorToStringHandle", None, resource_handle
                 )
                 return op
         except Exception as error:
@@ -156,10 +153,8 @@ def iterator_to_string_handle(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "IteratorToStringHandle", name, resource_handle
-            )
+        if is_eager():
+            _result = execute("IteratorToStringHandle", name, resource_handle)
             return _result
     except Exception as error:
         fast_path_error = error

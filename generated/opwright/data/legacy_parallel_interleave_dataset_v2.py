@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -19,12 +17,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -213,7 +211,7 @@ class LegacyParallelInterleaveDatasetV2(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(cycle_length) is EagerTensor
                     or type(cycle_length) is int
@@ -244,7 +242,6 @@ class LegacyParallelInterleaveDatasetV2(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "LegacyParallelInterleaveDatasetV2",
                     None,
                     input_dataset,
@@ -289,7 +286,7 @@ class LegacyParallelInterleaveDatasetV2(TensorOp[TVariant]):
 
 
 DEFAULTS = LegacyParallelInterleaveDatasetV2.Options()
-MERGE = LegacyParallelInterleaveDatasetV2.Options.merge
+MERGE = merging(LegacyParallelInterleaveDatasetV2.Options)
 
 
 @describe_missing_args
@@ -367,8 +364,7 @@ def legacy_parallel_interleave_dataset_v2(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(cycle_length) is EagerTensor
                 or type(cycle_length) is int
@@ -399,7 +395,6 @@ def legacy_parallel_interleave_dataset_v2(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "LegacyParallelInterleaveDatasetV2",
                 name,
                 input_dataset,

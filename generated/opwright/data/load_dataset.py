@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -178,9 +176,8 @@ class LoadDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "LoadDataset",
                     None,
                     path,
@@ -211,7 +208,7 @@ class LoadDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = LoadDataset.Options()
-MERGE = LoadDataset.Options.merge
+MERGE = merging(LoadDataset.Options)
 
 
 @describe_missing_args
@@ -272,9 +269,8 @@ def load_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "LoadDataset",
                 name,
                 path,

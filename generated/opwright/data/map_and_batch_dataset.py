@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -21,12 +19,12 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -217,7 +215,7 @@ class MapAndBatchDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(batch_size) is EagerTensor
                     or type(batch_size) is int
@@ -235,7 +233,6 @@ class MapAndBatchDataset(TensorOp[TVariant]):
                 and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "MapAndBatchDataset",
                     None,
                     input_dataset,
@@ -278,7 +275,7 @@ class MapAndBatchDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = MapAndBatchDataset.Options()
-MERGE = MapAndBatchDataset.Options.merge
+MERGE = merging(MapAndBatchDataset.Options)
 
 
 @describe_missing_args
@@ -353,8 +350,7 @@ def map_and_batch_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(batch_size) is EagerTensor
                 or type(batch_size) is int
@@ -370,7 +366,6 @@ def map_and_batch_dataset(
             and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
         ):
             _result = execute(
-                context[CURRENT],
                 "MapAndBatchDataset",
                 name,
                 input_dataset,

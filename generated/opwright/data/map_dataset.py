@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,11 +14,11 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -228,9 +226,8 @@ class MapDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "MapDataset",
                     None,
                     input_dataset,
@@ -270,7 +267,7 @@ class MapDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = MapDataset.Options()
-MERGE = MapDataset.Options.merge
+MERGE = merging(MapDataset.Options)
 
 
 @describe_missing_args
@@ -343,9 +340,8 @@ def map_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "MapDataset",
                 name,
                 input_dataset,

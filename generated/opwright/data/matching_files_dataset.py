@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -113,10 +110,8 @@ class MatchingFilesDataset(TensorOp[TVariant]):
         op: MatchingFilesDataset = new(MatchingFilesDataset)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.handle = execute(
-                    context[CURRENT], "MatchingFilesDataset", None, patterns
-                )
+            if scope.eager and is_eager():
+                op.handle = execute("MatchingFilesDataset", None, patterns)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -168,8 +163,8 @@ def matching_files_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "MatchingFilesDataset", name, patterns)
+        if is_eager():
+            _result = execute("MatchingFilesDataset", name, patterns)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
@@ -18,11 +16,10 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -142,7 +139,7 @@ class MaxIntraOpParallelismDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(max_intra_op_parallelism) is EagerTensor
                     or type(max_intra_op_parallelism) is int
@@ -153,7 +150,6 @@ class MaxIntraOpParallelismDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "MaxIntraOpParallelismDataset",
                     None,
                     input_dataset,
@@ -225,20 +221,13 @@ def max_intra_op_parallelism_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(max_intra_op_parallelism) is EagerTensor
-                or type(max_intra_op_parallelism) is int
-                and -9223372036854775808
-                <= max_intra_op_parallelism
-                <= 9223372036854775807
-                or fits(TInt64, max_intra_op_parallelism)
-            )
+        if is_eager() and (
+            type(max_intra_op_parallelism) is EagerTensor
+            or type(max_intra_op_parallelism) is int
+            and -9223372036854775808 <= max_intra_op_parallelism <= 9223372036854775807
+            or fits(TInt64, max_intra_op_parallelism)
         ):
             _result = execute(
-                context[CURRENT],
                 "MaxIntraOpParallelismDataset",
                 name,
                 input_dataset,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,11 +15,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -165,9 +163,8 @@ class MultiDeviceIteratorFromStringHandle(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.multi_device_iterator = execute(
-                    context[CURRENT],
                     "MultiDeviceIteratorFromStringHandle",
                     None,
                     string_handle,
@@ -188,7 +185,7 @@ class MultiDeviceIteratorFromStringHandle(TensorOp[TResource]):
 
 
 DEFAULTS = MultiDeviceIteratorFromStringHandle.Options()
-MERGE = MultiDeviceIteratorFromStringHandle.Options.merge
+MERGE = merging(MultiDeviceIteratorFromStringHandle.Options)
 
 
 @describe_missing_args
@@ -238,9 +235,8 @@ def multi_device_iterator_from_string_handle(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "MultiDeviceIteratorFromStringHandle",
                 name,
                 string_handle,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -18,12 +16,11 @@ from opwright_runtime.gencode import (
     TInt64,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
     shards_of,
     value_of,
@@ -169,7 +166,7 @@ class MultiDeviceIteratorGetNextFromShard(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(shard_num) is EagerTensor
                     or type(shard_num) is int
@@ -185,7 +182,6 @@ class MultiDeviceIteratorGetNextFromShard(Op):
                 and _holds(multi_device_iterator, shard_num, incarnation_id)
             ):
                 op.components = execute(
-                    context[CURRENT],
                     "MultiDeviceIteratorGetNextFromShard",
                     None,
                     multi_device_iterator,
@@ -279,8 +275,7 @@ def multi_device_iterator_get_next_from_shard(
     _result: list[Output[AnyDType]]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(shard_num) is EagerTensor
                 or type(shard_num) is int
@@ -296,7 +291,6 @@ def multi_device_iterator_get_next_from_shard(
             and _holds(multi_device_iterator, shard_num, incarnation_id)
         ):
             _result = execute(
-                context[CURRENT],
                 "MultiDeviceIteratorGetNextFromShard",
                 name,
                 multi_device_iterator,

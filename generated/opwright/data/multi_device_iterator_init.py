@@ -8,19 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -130,7 +127,7 @@ class MultiDeviceIteratorInit(TensorOp[TInt64]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(max_buffer_size) is EagerTensor
                     or type(max_buffer_size) is int
@@ -140,7 +137,6 @@ class MultiDeviceIteratorInit(TensorOp[TInt64]):
                 and _holds(max_buffer_size)
             ):
                 op.incarnation_id = execute(
-                    context[CURRENT],
                     "MultiDeviceIteratorInit",
                     None,
                     dataset,
@@ -213,8 +209,7 @@ def multi_device_iterator_init(
     _result: Output[TInt64]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(max_buffer_size) is EagerTensor
                 or type(max_buffer_size) is int
@@ -224,7 +219,6 @@ def multi_device_iterator_init(
             and _holds(max_buffer_size)
         ):
             _result = execute(
-                context[CURRENT],
                 "MultiDeviceIteratorInit",
                 name,
                 dataset,

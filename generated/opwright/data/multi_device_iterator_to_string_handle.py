@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -111,12 +108,9 @@ class MultiDeviceIteratorToStringHandle(TensorOp[TString]):
         op: MultiDeviceIteratorToStringHandle = new(MultiDeviceIteratorToStringHandle)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.string_handle = execute(
-                    context[CURRENT],
-                    "MultiDeviceIteratorToStringHandle",
-                    None,
-                    multi_device_iterator,
+                    "MultiDeviceIteratorToStringHandle", None, multi_device_iterator
                 )
                 return op
         except Exception as error:
@@ -164,12 +158,9 @@ def multi_device_iterator_to_string_handle(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "MultiDeviceIteratorToStringHandle",
-                name,
-                multi_device_iterator,
+                "MultiDeviceIteratorToStringHandle", name, multi_device_iterator
             )
             return _result
     except Exception as error:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,11 +15,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -177,9 +175,8 @@ class OneShotIterator(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "OneShotIterator",
                     None,
                     "dataset_factory",
@@ -211,7 +208,7 @@ class OneShotIterator(TensorOp[TResource]):
 
 
 DEFAULTS = OneShotIterator.Options()
-MERGE = OneShotIterator.Options.merge
+MERGE = merging(OneShotIterator.Options)
 
 
 @describe_missing_args
@@ -271,9 +268,8 @@ def one_shot_iterator(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "OneShotIterator",
                 name,
                 "dataset_factory",

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -185,9 +183,8 @@ class OptimizeDatasetV2(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "OptimizeDatasetV2",
                     None,
                     input_dataset,
@@ -222,7 +219,7 @@ class OptimizeDatasetV2(TensorOp[TVariant]):
 
 
 DEFAULTS = OptimizeDatasetV2.Options()
-MERGE = OptimizeDatasetV2.Options.merge
+MERGE = merging(OptimizeDatasetV2.Options)
 
 
 @describe_missing_args
@@ -287,9 +284,8 @@ def optimize_dataset_v2(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "OptimizeDatasetV2",
                 name,
                 input_dataset,

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -123,9 +120,8 @@ class OptionalGetValue(Op):
         op: OptionalGetValue = new(OptionalGetValue)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.components = execute(
-                    context[CURRENT],
                     "OptionalGetValue",
                     None,
                     optional,
@@ -189,9 +185,8 @@ def optional_get_value(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "OptionalGetValue",
                 name,
                 optional,

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -100,10 +97,8 @@ class OptionalHasValue(TensorOp[TBool]):
         op: OptionalHasValue = new(OptionalHasValue)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.has_value = execute(
-                    context[CURRENT], "OptionalHasValue", None, optional
-                )
+            if scope.eager and is_eager():
+                op.has_value = execute("OptionalHasValue", None, optional)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -147,8 +142,8 @@ def optional_has_value(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "OptionalHasValue", name, optional)
+        if is_eager():
+            _result = execute("OptionalHasValue", name, optional)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -87,8 +84,8 @@ class OptionalNone(TensorOp[TVariant]):
         op: OptionalNone = new(OptionalNone)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.optional = execute(context[CURRENT], "OptionalNone", None)
+            if scope.eager and is_eager():
+                op.optional = execute("OptionalNone", None)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -126,8 +123,8 @@ def optional_none(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "OptionalNone", name)
+        if is_eager():
+            _result = execute("OptionalNone", name)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -19,13 +17,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     all_tensors,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
     tensors_of,
 )
@@ -200,7 +198,7 @@ class PaddedBatchDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(batch_size) is EagerTensor
                     or type(batch_size) is int
@@ -211,7 +209,6 @@ class PaddedBatchDataset(TensorOp[TVariant]):
                 and _holds(padded_shapes)
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "PaddedBatchDataset",
                     None,
                     input_dataset,
@@ -235,7 +232,7 @@ class PaddedBatchDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = PaddedBatchDataset.Options()
-MERGE = PaddedBatchDataset.Options.merge
+MERGE = merging(PaddedBatchDataset.Options)
 
 
 def _holds(padded_shapes: object) -> bool:
@@ -314,8 +311,7 @@ def padded_batch_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(batch_size) is EagerTensor
                 or type(batch_size) is int
@@ -326,7 +322,6 @@ def padded_batch_dataset(
             and _holds(padded_shapes)
         ):
             _result = execute(
-                context[CURRENT],
                 "PaddedBatchDataset",
                 name,
                 input_dataset,

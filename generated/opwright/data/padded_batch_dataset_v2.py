@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -21,13 +19,13 @@ from opwright_runtime.gencode import (
     all_tensors,
     as_bool,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
     tensors_of,
 )
@@ -226,7 +224,7 @@ class PaddedBatchDatasetV2(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(batch_size) is EagerTensor
                     or type(batch_size) is int
@@ -238,7 +236,6 @@ class PaddedBatchDatasetV2(TensorOp[TVariant]):
                 and _holds(padded_shapes)
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "PaddedBatchDatasetV2",
                     None,
                     input_dataset,
@@ -269,7 +266,7 @@ class PaddedBatchDatasetV2(TensorOp[TVariant]):
 
 
 DEFAULTS = PaddedBatchDatasetV2.Options()
-MERGE = PaddedBatchDatasetV2.Options.merge
+MERGE = merging(PaddedBatchDatasetV2.Options)
 
 
 def _holds(padded_shapes: object) -> bool:
@@ -359,8 +356,7 @@ def padded_batch_dataset_v2(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(batch_size) is EagerTensor
                 or type(batch_size) is int
@@ -372,7 +368,6 @@ def padded_batch_dataset_v2(
             and _holds(padded_shapes)
         ):
             _result = execute(
-                context[CURRENT],
                 "PaddedBatchDatasetV2",
                 name,
                 input_dataset,

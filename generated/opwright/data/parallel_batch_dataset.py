@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -21,12 +19,12 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -216,7 +214,7 @@ class ParallelBatchDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(batch_size) is EagerTensor
                     or type(batch_size) is int
@@ -234,7 +232,6 @@ class ParallelBatchDataset(TensorOp[TVariant]):
                 and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "ParallelBatchDataset",
                     None,
                     input_dataset,
@@ -270,7 +267,7 @@ class ParallelBatchDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = ParallelBatchDataset.Options()
-MERGE = ParallelBatchDataset.Options.merge
+MERGE = merging(ParallelBatchDataset.Options)
 
 
 @describe_missing_args
@@ -343,8 +340,7 @@ def parallel_batch_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(batch_size) is EagerTensor
                 or type(batch_size) is int
@@ -360,7 +356,6 @@ def parallel_batch_dataset(
             and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
         ):
             _result = execute(
-                context[CURRENT],
                 "ParallelBatchDataset",
                 name,
                 input_dataset,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -19,12 +17,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -207,7 +205,7 @@ class ParallelFilterDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_parallel_calls) is EagerTensor
                     or type(num_parallel_calls) is int
@@ -218,7 +216,6 @@ class ParallelFilterDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "ParallelFilterDataset",
                     None,
                     input_dataset,
@@ -253,7 +250,7 @@ class ParallelFilterDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = ParallelFilterDataset.Options()
-MERGE = ParallelFilterDataset.Options.merge
+MERGE = merging(ParallelFilterDataset.Options)
 
 
 @describe_missing_args
@@ -325,18 +322,13 @@ def parallel_filter_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(num_parallel_calls) is EagerTensor
-                or type(num_parallel_calls) is int
-                and -9223372036854775808 <= num_parallel_calls <= 9223372036854775807
-                or fits(TInt64, num_parallel_calls)
-            )
+        if is_eager() and (
+            type(num_parallel_calls) is EagerTensor
+            or type(num_parallel_calls) is int
+            and -9223372036854775808 <= num_parallel_calls <= 9223372036854775807
+            or fits(TInt64, num_parallel_calls)
         ):
             _result = execute(
-                context[CURRENT],
                 "ParallelFilterDataset",
                 name,
                 input_dataset,

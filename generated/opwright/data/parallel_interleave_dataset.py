@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -20,12 +18,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -215,7 +213,7 @@ class ParallelInterleaveDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(cycle_length) is EagerTensor
                     or type(cycle_length) is int
@@ -247,7 +245,6 @@ class ParallelInterleaveDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "ParallelInterleaveDataset",
                     None,
                     input_dataset,
@@ -291,7 +288,7 @@ class ParallelInterleaveDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = ParallelInterleaveDataset.Options()
-MERGE = ParallelInterleaveDataset.Options.merge
+MERGE = merging(ParallelInterleaveDataset.Options)
 
 
 @describe_missing_args
@@ -371,8 +368,7 @@ def parallel_interleave_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(cycle_length) is EagerTensor
                 or type(cycle_length) is int
@@ -404,7 +400,6 @@ def parallel_interleave_dataset(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "ParallelInterleaveDataset",
                 name,
                 input_dataset,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -20,12 +18,12 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -210,7 +208,7 @@ class ParallelInterleaveDatasetV2(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(cycle_length) is EagerTensor
                     or type(cycle_length) is int
@@ -233,7 +231,6 @@ class ParallelInterleaveDatasetV2(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "ParallelInterleaveDatasetV2",
                     None,
                     input_dataset,
@@ -276,7 +273,7 @@ class ParallelInterleaveDatasetV2(TensorOp[TVariant]):
 
 
 DEFAULTS = ParallelInterleaveDatasetV2.Options()
-MERGE = ParallelInterleaveDatasetV2.Options.merge
+MERGE = merging(ParallelInterleaveDatasetV2.Options)
 
 
 @describe_missing_args
@@ -351,8 +348,7 @@ def parallel_interleave_dataset_v2(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(cycle_length) is EagerTensor
                 or type(cycle_length) is int
@@ -373,7 +369,6 @@ def parallel_interleave_dataset_v2(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "ParallelInterleaveDatasetV2",
                 name,
                 input_dataset,

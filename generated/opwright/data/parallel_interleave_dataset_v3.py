@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -19,12 +17,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -211,7 +209,7 @@ class ParallelInterleaveDatasetV3(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(cycle_length) is EagerTensor
                     or type(cycle_length) is int
@@ -234,7 +232,6 @@ class ParallelInterleaveDatasetV3(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "ParallelInterleaveDatasetV3",
                     None,
                     input_dataset,
@@ -277,7 +274,7 @@ class ParallelInterleaveDatasetV3(TensorOp[TVariant]):
 
 
 DEFAULTS = ParallelInterleaveDatasetV3.Options()
-MERGE = ParallelInterleaveDatasetV3.Options.merge
+MERGE = merging(ParallelInterleaveDatasetV3.Options)
 
 
 @describe_missing_args
@@ -353,8 +350,7 @@ def parallel_interleave_dataset_v3(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(cycle_length) is EagerTensor
                 or type(cycle_length) is int
@@ -375,7 +371,6 @@ def parallel_interleave_dataset_v3(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "ParallelInterleaveDatasetV3",
                 name,
                 input_dataset,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -19,12 +17,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -230,7 +228,7 @@ class ParallelInterleaveDatasetV4(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(cycle_length) is EagerTensor
                     or type(cycle_length) is int
@@ -269,7 +267,6 @@ class ParallelInterleaveDatasetV4(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "ParallelInterleaveDatasetV4",
                     None,
                     input_dataset,
@@ -316,7 +313,7 @@ class ParallelInterleaveDatasetV4(TensorOp[TVariant]):
 
 
 DEFAULTS = ParallelInterleaveDatasetV4.Options()
-MERGE = ParallelInterleaveDatasetV4.Options.merge
+MERGE = merging(ParallelInterleaveDatasetV4.Options)
 
 
 @describe_missing_args
@@ -403,8 +400,7 @@ def parallel_interleave_dataset_v4(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(cycle_length) is EagerTensor
                 or type(cycle_length) is int
@@ -441,7 +437,6 @@ def parallel_interleave_dataset_v4(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "ParallelInterleaveDatasetV4",
                 name,
                 input_dataset,

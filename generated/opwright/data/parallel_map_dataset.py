@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -20,12 +18,12 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -228,7 +226,7 @@ class ParallelMapDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_parallel_calls) is EagerTensor
                     or type(num_parallel_calls) is int
@@ -237,7 +235,6 @@ class ParallelMapDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "ParallelMapDataset",
                     None,
                     input_dataset,
@@ -278,7 +275,7 @@ class ParallelMapDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = ParallelMapDataset.Options()
-MERGE = ParallelMapDataset.Options.merge
+MERGE = merging(ParallelMapDataset.Options)
 
 
 @describe_missing_args
@@ -349,18 +346,13 @@ def parallel_map_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(num_parallel_calls) is EagerTensor
-                or type(num_parallel_calls) is int
-                and -2147483648 <= num_parallel_calls <= 2147483647
-                or fits(TInt32, num_parallel_calls)
-            )
+        if is_eager() and (
+            type(num_parallel_calls) is EagerTensor
+            or type(num_parallel_calls) is int
+            and -2147483648 <= num_parallel_calls <= 2147483647
+            or fits(TInt32, num_parallel_calls)
         ):
             _result = execute(
-                context[CURRENT],
                 "ParallelMapDataset",
                 name,
                 input_dataset,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -18,12 +16,12 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -250,7 +248,7 @@ class ParallelMapDatasetV2(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_parallel_calls) is EagerTensor
                     or type(num_parallel_calls) is int
@@ -261,7 +259,6 @@ class ParallelMapDatasetV2(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "ParallelMapDatasetV2",
                     None,
                     input_dataset,
@@ -305,7 +302,7 @@ class ParallelMapDatasetV2(TensorOp[TVariant]):
 
 
 DEFAULTS = ParallelMapDatasetV2.Options()
-MERGE = ParallelMapDatasetV2.Options.merge
+MERGE = merging(ParallelMapDatasetV2.Options)
 
 
 @describe_missing_args
@@ -384,18 +381,13 @@ def parallel_map_dataset_v2(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(num_parallel_calls) is EagerTensor
-                or type(num_parallel_calls) is int
-                and -9223372036854775808 <= num_parallel_calls <= 9223372036854775807
-                or fits(TInt64, num_parallel_calls)
-            )
+        if is_eager() and (
+            type(num_parallel_calls) is EagerTensor
+            or type(num_parallel_calls) is int
+            and -9223372036854775808 <= num_parallel_calls <= 9223372036854775807
+            or fits(TInt64, num_parallel_calls)
         ):
             _result = execute(
-                context[CURRENT],
                 "ParallelMapDatasetV2",
                 name,
                 input_dataset,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -20,12 +18,12 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
     tensors_of,
 )
@@ -256,7 +254,7 @@ class ParseExampleDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_parallel_calls) is EagerTensor
                     or type(num_parallel_calls) is int
@@ -268,7 +266,6 @@ class ParseExampleDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "ParseExampleDataset",
                     None,
                     input_dataset,
@@ -318,7 +315,7 @@ class ParseExampleDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = ParseExampleDataset.Options()
-MERGE = ParseExampleDataset.Options.merge
+MERGE = merging(ParseExampleDataset.Options)
 
 
 def _holds(
@@ -422,8 +419,7 @@ def parse_example_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_parallel_calls) is EagerTensor
                 or type(num_parallel_calls) is int
@@ -435,7 +431,6 @@ def parse_example_dataset(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "ParseExampleDataset",
                 name,
                 input_dataset,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
     tensors_of,
 )
@@ -266,7 +264,7 @@ class ParseExampleDatasetV2(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_parallel_calls) is EagerTensor
                     or type(num_parallel_calls) is int
@@ -278,7 +276,6 @@ class ParseExampleDatasetV2(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "ParseExampleDatasetV2",
                     None,
                     input_dataset,
@@ -328,7 +325,7 @@ class ParseExampleDatasetV2(TensorOp[TVariant]):
 
 
 DEFAULTS = ParseExampleDatasetV2.Options()
-MERGE = ParseExampleDatasetV2.Options.merge
+MERGE = merging(ParseExampleDatasetV2.Options)
 
 
 def _holds(
@@ -438,8 +435,7 @@ def parse_example_dataset_v2(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_parallel_calls) is EagerTensor
                 or type(num_parallel_calls) is int
@@ -451,7 +447,6 @@ def parse_example_dataset_v2(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "ParseExampleDatasetV2",
                 name,
                 input_dataset,

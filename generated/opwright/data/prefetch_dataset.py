@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -18,12 +16,12 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -212,7 +210,7 @@ class PrefetchDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(buffer_size) is EagerTensor
                     or type(buffer_size) is int
@@ -221,7 +219,6 @@ class PrefetchDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "PrefetchDataset",
                     None,
                     input_dataset,
@@ -258,7 +255,7 @@ class PrefetchDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = PrefetchDataset.Options()
-MERGE = PrefetchDataset.Options.merge
+MERGE = merging(PrefetchDataset.Options)
 
 
 @describe_missing_args
@@ -326,18 +323,13 @@ def prefetch_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(buffer_size) is EagerTensor
-                or type(buffer_size) is int
-                and -9223372036854775808 <= buffer_size <= 9223372036854775807
-                or fits(TInt64, buffer_size)
-            )
+        if is_eager() and (
+            type(buffer_size) is EagerTensor
+            or type(buffer_size) is int
+            and -9223372036854775808 <= buffer_size <= 9223372036854775807
+            or fits(TInt64, buffer_size)
         ):
             _result = execute(
-                context[CURRENT],
                 "PrefetchDataset",
                 name,
                 input_dataset,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
@@ -16,11 +14,10 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -145,7 +142,7 @@ class PrivateThreadPoolDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_threads) is EagerTensor
                     or type(num_threads) is int
@@ -154,7 +151,6 @@ class PrivateThreadPoolDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "PrivateThreadPoolDataset",
                     None,
                     input_dataset,
@@ -226,18 +222,13 @@ def private_thread_pool_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(num_threads) is EagerTensor
-                or type(num_threads) is int
-                and -2147483648 <= num_threads <= 2147483647
-                or fits(TInt32, num_threads)
-            )
+        if is_eager() and (
+            type(num_threads) is EagerTensor
+            or type(num_threads) is int
+            and -2147483648 <= num_threads <= 2147483647
+            or fits(TInt32, num_threads)
         ):
             _result = execute(
-                context[CURRENT],
                 "PrivateThreadPoolDataset",
                 name,
                 input_dataset,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -171,7 +169,7 @@ class RandomDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(seed) is EagerTensor
                     or type(seed) is int
@@ -186,7 +184,6 @@ class RandomDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "RandomDataset",
                     None,
                     seed,
@@ -214,7 +211,7 @@ class RandomDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = RandomDataset.Options()
-MERGE = RandomDataset.Options.merge
+MERGE = merging(RandomDataset.Options)
 
 
 @describe_missing_args
@@ -271,8 +268,7 @@ def random_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(seed) is EagerTensor
                 or type(seed) is int
@@ -287,7 +283,6 @@ def random_dataset(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "RandomDataset",
                 name,
                 seed,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -20,12 +18,12 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -200,7 +198,7 @@ class RandomDatasetV2(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(seed) is EagerTensor
                     or type(seed) is int
@@ -215,7 +213,6 @@ class RandomDatasetV2(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "RandomDatasetV2",
                     None,
                     seed,
@@ -247,7 +244,7 @@ class RandomDatasetV2(TensorOp[TVariant]):
 
 
 DEFAULTS = RandomDatasetV2.Options()
-MERGE = RandomDatasetV2.Options.merge
+MERGE = merging(RandomDatasetV2.Options)
 
 
 @describe_missing_args
@@ -313,8 +310,7 @@ def random_dataset_v2(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(seed) is EagerTensor
                 or type(seed) is int
@@ -329,7 +325,6 @@ def random_dataset_v2(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "RandomDatasetV2",
                 name,
                 seed,

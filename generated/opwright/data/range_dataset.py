@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -18,12 +16,12 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -195,7 +193,7 @@ class RangeDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(start) is EagerTensor
                     or type(start) is int
@@ -216,7 +214,6 @@ class RangeDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "RangeDataset",
                     None,
                     start,
@@ -248,7 +245,7 @@ class RangeDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = RangeDataset.Options()
-MERGE = RangeDataset.Options.merge
+MERGE = merging(RangeDataset.Options)
 
 
 @describe_missing_args
@@ -314,8 +311,7 @@ def range_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(start) is EagerTensor
                 or type(start) is int
@@ -336,7 +332,6 @@ def range_dataset(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "RangeDataset",
                 name,
                 start,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -18,12 +16,12 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -171,7 +169,7 @@ class RebatchDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_replicas) is EagerTensor
                     or type(num_replicas) is int
@@ -180,7 +178,6 @@ class RebatchDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "RebatchDataset",
                     None,
                     input_dataset,
@@ -208,7 +205,7 @@ class RebatchDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = RebatchDataset.Options()
-MERGE = RebatchDataset.Options.merge
+MERGE = merging(RebatchDataset.Options)
 
 
 @describe_missing_args
@@ -265,18 +262,13 @@ def rebatch_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(num_replicas) is EagerTensor
-                or type(num_replicas) is int
-                and -9223372036854775808 <= num_replicas <= 9223372036854775807
-                or fits(TInt64, num_replicas)
-            )
+        if is_eager() and (
+            type(num_replicas) is EagerTensor
+            or type(num_replicas) is int
+            and -9223372036854775808 <= num_replicas <= 9223372036854775807
+            or fits(TInt64, num_replicas)
         ):
             _result = execute(
-                context[CURRENT],
                 "RebatchDataset",
                 name,
                 input_dataset,

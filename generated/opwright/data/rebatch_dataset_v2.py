@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
@@ -17,12 +15,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
     least_of,
     new,
 )
@@ -160,7 +157,7 @@ class RebatchDatasetV2(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(batch_sizes) is EagerTensor
                     or type(batch_sizes) is int
@@ -171,7 +168,6 @@ class RebatchDatasetV2(TensorOp[TVariant]):
                 and _holds(batch_sizes)
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "RebatchDatasetV2",
                     None,
                     input_dataset,
@@ -260,8 +256,7 @@ def rebatch_dataset_v2(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(batch_sizes) is EagerTensor
                 or type(batch_sizes) is int
@@ -272,7 +267,6 @@ def rebatch_dataset_v2(
             and _holds(batch_sizes)
         ):
             _result = execute(
-                context[CURRENT],
                 "RebatchDatasetV2",
                 name,
                 input_dataset,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -207,9 +205,8 @@ class ReduceDataset(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.components = execute(
-                    context[CURRENT],
                     "ReduceDataset",
                     None,
                     input_dataset,
@@ -244,7 +241,7 @@ class ReduceDataset(Op):
 
 
 DEFAULTS = ReduceDataset.Options()
-MERGE = ReduceDataset.Options.merge
+MERGE = merging(ReduceDataset.Options)
 
 
 @describe_missing_args
@@ -315,9 +312,8 @@ def reduce_dataset(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ReduceDataset",
                 name,
                 input_dataset,

@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TInt64,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -180,11 +178,10 @@ class RegisterDataset(TensorOp[TInt64]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and -2147483648 <= external_state_policy <= 2147483647
             ):
                 op.dataset_id = execute(
-                    context[CURRENT],
                     "RegisterDataset",
                     None,
                     dataset,
@@ -213,7 +210,7 @@ class RegisterDataset(TensorOp[TInt64]):
 
 
 DEFAULTS = RegisterDataset.Options()
-MERGE = RegisterDataset.Options.merge
+MERGE = merging(RegisterDataset.Options)
 
 
 @describe_missing_args
@@ -273,13 +270,8 @@ def register_dataset(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and -2147483648 <= external_state_policy <= 2147483647
-        ):
+        if is_eager() and -2147483648 <= external_state_policy <= 2147483647:
             _result = execute(
-                context[CURRENT],
                 "RegisterDataset",
                 name,
                 dataset,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -201,11 +199,10 @@ class RegisterDatasetV2(TensorOp[TString]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and -2147483648 <= external_state_policy <= 2147483647
             ):
                 op.dataset_id = execute(
-                    context[CURRENT],
                     "RegisterDatasetV2",
                     None,
                     dataset,
@@ -237,7 +234,7 @@ class RegisterDatasetV2(TensorOp[TString]):
 
 
 DEFAULTS = RegisterDatasetV2.Options()
-MERGE = RegisterDatasetV2.Options.merge
+MERGE = merging(RegisterDatasetV2.Options)
 
 
 @describe_missing_args
@@ -305,13 +302,8 @@ def register_dataset_v2(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and -2147483648 <= external_state_policy <= 2147483647
-        ):
+        if is_eager() and -2147483648 <= external_state_policy <= 2147483647:
             _result = execute(
-                context[CURRENT],
                 "RegisterDatasetV2",
                 name,
                 dataset,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -173,7 +171,7 @@ class RepeatDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(count) is EagerTensor
                     or type(count) is int
@@ -182,7 +180,6 @@ class RepeatDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "RepeatDataset",
                     None,
                     input_dataset,
@@ -210,7 +207,7 @@ class RepeatDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = RepeatDataset.Options()
-MERGE = RepeatDataset.Options.merge
+MERGE = merging(RepeatDataset.Options)
 
 
 @describe_missing_args
@@ -266,18 +263,13 @@ def repeat_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(count) is EagerTensor
-                or type(count) is int
-                and -9223372036854775808 <= count <= 9223372036854775807
-                or fits(TInt64, count)
-            )
+        if is_eager() and (
+            type(count) is EagerTensor
+            or type(count) is int
+            and -9223372036854775808 <= count <= 9223372036854775807
+            or fits(TInt64, count)
         ):
             _result = execute(
-                context[CURRENT],
                 "RepeatDataset",
                 name,
                 input_dataset,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -173,9 +171,8 @@ class SaveDataset(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "SaveDataset",
                     None,
                     input_dataset,
@@ -204,7 +201,7 @@ class SaveDataset(Op):
 
 
 DEFAULTS = SaveDataset.Options()
-MERGE = SaveDataset.Options.merge
+MERGE = merging(SaveDataset.Options)
 
 
 @describe_missing_args
@@ -261,9 +258,8 @@ def save_dataset(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "SaveDataset",
                 name,
                 input_dataset,

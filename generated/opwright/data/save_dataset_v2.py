@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,11 +14,11 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -195,9 +193,8 @@ class SaveDatasetV2(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "SaveDatasetV2",
                     None,
                     input_dataset,
@@ -232,7 +229,7 @@ class SaveDatasetV2(TensorOp[TVariant]):
 
 
 DEFAULTS = SaveDatasetV2.Options()
-MERGE = SaveDatasetV2.Options.merge
+MERGE = merging(SaveDatasetV2.Options)
 
 
 @describe_missing_args
@@ -298,9 +295,8 @@ def save_dataset_v2(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "SaveDatasetV2",
                 name,
                 input_dataset,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,11 +14,11 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -222,9 +220,8 @@ class ScanDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "ScanDataset",
                     None,
                     input_dataset,
@@ -262,7 +259,7 @@ class ScanDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = ScanDataset.Options()
-MERGE = ScanDataset.Options.merge
+MERGE = merging(ScanDataset.Options)
 
 
 @describe_missing_args
@@ -338,9 +335,8 @@ def scan_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ScanDataset",
                 name,
                 input_dataset,

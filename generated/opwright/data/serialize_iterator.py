@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TVariant,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -153,9 +151,8 @@ class SerializeIterator(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.serialized = execute(
-                    context[CURRENT],
                     "SerializeIterator",
                     None,
                     resource_handle,
@@ -174,7 +171,7 @@ class SerializeIterator(TensorOp[TVariant]):
 
 
 DEFAULTS = SerializeIterator.Options()
-MERGE = SerializeIterator.Options.merge
+MERGE = merging(SerializeIterator.Options)
 
 
 @describe_missing_args
@@ -227,13 +224,8 @@ def serialize_iterator(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and -2147483648 <= external_state_policy <= 2147483647
-        ):
+        if is_eager() and -2147483648 <= external_state_policy <= 2147483647:
             _result = execute(
-                context[CURRENT],
                 "SerializeIterator",
                 name,
                 resource_handle,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -18,12 +16,12 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -194,7 +192,7 @@ class ShardDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_shards) is EagerTensor
                     or type(num_shards) is int
@@ -209,7 +207,6 @@ class ShardDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "ShardDataset",
                     None,
                     input_dataset,
@@ -241,7 +238,7 @@ class ShardDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = ShardDataset.Options()
-MERGE = ShardDataset.Options.merge
+MERGE = merging(ShardDataset.Options)
 
 
 @describe_missing_args
@@ -306,8 +303,7 @@ def shard_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_shards) is EagerTensor
                 or type(num_shards) is int
@@ -322,7 +318,6 @@ def shard_dataset(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "ShardDataset",
                 name,
                 input_dataset,

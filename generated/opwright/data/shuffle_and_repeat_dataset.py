@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -20,12 +18,12 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -205,7 +203,7 @@ class ShuffleAndRepeatDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(buffer_size) is EagerTensor
                     or type(buffer_size) is int
@@ -232,7 +230,6 @@ class ShuffleAndRepeatDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "ShuffleAndRepeatDataset",
                     None,
                     input_dataset,
@@ -266,7 +263,7 @@ class ShuffleAndRepeatDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = ShuffleAndRepeatDataset.Options()
-MERGE = ShuffleAndRepeatDataset.Options.merge
+MERGE = merging(ShuffleAndRepeatDataset.Options)
 
 
 @describe_missing_args
@@ -336,8 +333,7 @@ def shuffle_and_repeat_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(buffer_size) is EagerTensor
                 or type(buffer_size) is int
@@ -364,7 +360,6 @@ def shuffle_and_repeat_dataset(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "ShuffleAndRepeatDataset",
                 name,
                 input_dataset,

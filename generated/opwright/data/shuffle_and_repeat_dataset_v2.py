@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -20,12 +18,12 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -212,7 +210,7 @@ class ShuffleAndRepeatDatasetV2(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(buffer_size) is EagerTensor
                     or type(buffer_size) is int
@@ -239,7 +237,6 @@ class ShuffleAndRepeatDatasetV2(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "ShuffleAndRepeatDatasetV2",
                     None,
                     input_dataset,
@@ -274,7 +271,7 @@ class ShuffleAndRepeatDatasetV2(TensorOp[TVariant]):
 
 
 DEFAULTS = ShuffleAndRepeatDatasetV2.Options()
-MERGE = ShuffleAndRepeatDatasetV2.Options.merge
+MERGE = merging(ShuffleAndRepeatDatasetV2.Options)
 
 
 @describe_missing_args
@@ -348,8 +345,7 @@ def shuffle_and_repeat_dataset_v2(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(buffer_size) is EagerTensor
                 or type(buffer_size) is int
@@ -376,7 +372,6 @@ def shuffle_and_repeat_dataset_v2(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "ShuffleAndRepeatDatasetV2",
                 name,
                 input_dataset,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -20,12 +18,12 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -193,7 +191,7 @@ class ShuffleDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(buffer_size) is EagerTensor
                     or type(buffer_size) is int
@@ -214,7 +212,6 @@ class ShuffleDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "ShuffleDataset",
                     None,
                     input_dataset,
@@ -247,7 +244,7 @@ class ShuffleDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = ShuffleDataset.Options()
-MERGE = ShuffleDataset.Options.merge
+MERGE = merging(ShuffleDataset.Options)
 
 
 @describe_missing_args
@@ -312,8 +309,7 @@ def shuffle_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(buffer_size) is EagerTensor
                 or type(buffer_size) is int
@@ -334,7 +330,6 @@ def shuffle_dataset(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "ShuffleDataset",
                 name,
                 input_dataset,

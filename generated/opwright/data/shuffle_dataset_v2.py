@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -19,12 +17,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -179,7 +177,7 @@ class ShuffleDatasetV2(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(buffer_size) is EagerTensor
                     or type(buffer_size) is int
@@ -188,7 +186,6 @@ class ShuffleDatasetV2(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "ShuffleDatasetV2",
                     None,
                     input_dataset,
@@ -217,7 +214,7 @@ class ShuffleDatasetV2(TensorOp[TVariant]):
 
 
 DEFAULTS = ShuffleDatasetV2.Options()
-MERGE = ShuffleDatasetV2.Options.merge
+MERGE = merging(ShuffleDatasetV2.Options)
 
 
 @describe_missing_args
@@ -277,18 +274,13 @@ def shuffle_dataset_v2(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(buffer_size) is EagerTensor
-                or type(buffer_size) is int
-                and -9223372036854775808 <= buffer_size <= 9223372036854775807
-                or fits(TInt64, buffer_size)
-            )
+        if is_eager() and (
+            type(buffer_size) is EagerTensor
+            or type(buffer_size) is int
+            and -9223372036854775808 <= buffer_size <= 9223372036854775807
+            or fits(TInt64, buffer_size)
         ):
             _result = execute(
-                context[CURRENT],
                 "ShuffleDatasetV2",
                 name,
                 input_dataset,

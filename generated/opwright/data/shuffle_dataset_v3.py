@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -18,12 +16,12 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -218,7 +216,7 @@ class ShuffleDatasetV3(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(buffer_size) is EagerTensor
                     or type(buffer_size) is int
@@ -239,7 +237,6 @@ class ShuffleDatasetV3(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "ShuffleDatasetV3",
                     None,
                     input_dataset,
@@ -273,7 +270,7 @@ class ShuffleDatasetV3(TensorOp[TVariant]):
 
 
 DEFAULTS = ShuffleDatasetV3.Options()
-MERGE = ShuffleDatasetV3.Options.merge
+MERGE = merging(ShuffleDatasetV3.Options)
 
 
 @describe_missing_args
@@ -351,8 +348,7 @@ def shuffle_dataset_v3(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(buffer_size) is EagerTensor
                 or type(buffer_size) is int
@@ -373,7 +369,6 @@ def shuffle_dataset_v3(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "ShuffleDatasetV3",
                 name,
                 input_dataset,

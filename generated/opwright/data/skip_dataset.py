@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -173,7 +171,7 @@ class SkipDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(count) is EagerTensor
                     or type(count) is int
@@ -182,7 +180,6 @@ class SkipDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "SkipDataset",
                     None,
                     input_dataset,
@@ -210,7 +207,7 @@ class SkipDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = SkipDataset.Options()
-MERGE = SkipDataset.Options.merge
+MERGE = merging(SkipDataset.Options)
 
 
 @describe_missing_args
@@ -264,18 +261,13 @@ def skip_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(count) is EagerTensor
-                or type(count) is int
-                and -2147483648 <= count <= 2147483647
-                or fits(TInt32, count)
-            )
+        if is_eager() and (
+            type(count) is EagerTensor
+            or type(count) is int
+            and -2147483648 <= count <= 2147483647
+            or fits(TInt32, count)
         ):
             _result = execute(
-                context[CURRENT],
                 "SkipDataset",
                 name,
                 input_dataset,

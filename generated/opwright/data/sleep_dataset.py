@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
@@ -16,11 +14,10 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -134,7 +131,7 @@ class SleepDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(sleep_microseconds) is EagerTensor
                     or type(sleep_microseconds) is int
@@ -145,7 +142,6 @@ class SleepDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "SleepDataset",
                     None,
                     input_dataset,
@@ -214,18 +210,13 @@ def sleep_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(sleep_microseconds) is EagerTensor
-                or type(sleep_microseconds) is int
-                and -9223372036854775808 <= sleep_microseconds <= 9223372036854775807
-                or fits(TInt64, sleep_microseconds)
-            )
+        if is_eager() and (
+            type(sleep_microseconds) is EagerTensor
+            or type(sleep_microseconds) is int
+            and -9223372036854775808 <= sleep_microseconds <= 9223372036854775807
+            or fits(TInt64, sleep_microseconds)
         ):
             _result = execute(
-                context[CURRENT],
                 "SleepDataset",
                 name,
                 input_dataset,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -18,12 +16,12 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -187,7 +185,7 @@ class SlidingWindowDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(window_size) is EagerTensor
                     or type(window_size) is int
@@ -208,7 +206,6 @@ class SlidingWindowDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "SlidingWindowDataset",
                     None,
                     input_dataset,
@@ -238,7 +235,7 @@ class SlidingWindowDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = SlidingWindowDataset.Options()
-MERGE = SlidingWindowDataset.Options.merge
+MERGE = merging(SlidingWindowDataset.Options)
 
 
 @describe_missing_args
@@ -304,8 +301,7 @@ def sliding_window_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(window_size) is EagerTensor
                 or type(window_size) is int
@@ -326,7 +322,6 @@ def sliding_window_dataset(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "SlidingWindowDataset",
                 name,
                 input_dataset,

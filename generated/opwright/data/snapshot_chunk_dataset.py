@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -164,9 +162,8 @@ class SnapshotChunkDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "SnapshotChunkDataset",
                     None,
                     chunk_file,
@@ -193,7 +190,7 @@ class SnapshotChunkDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = SnapshotChunkDataset.Options()
-MERGE = SnapshotChunkDataset.Options.merge
+MERGE = merging(SnapshotChunkDataset.Options)
 
 
 @describe_missing_args
@@ -249,9 +246,8 @@ def snapshot_chunk_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "SnapshotChunkDataset",
                 name,
                 chunk_file,

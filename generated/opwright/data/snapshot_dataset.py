@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,11 +14,11 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -325,9 +323,8 @@ class SnapshotDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "SnapshotDataset",
                     None,
                     input_dataset,
@@ -394,7 +391,7 @@ class SnapshotDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = SnapshotDataset.Options()
-MERGE = SnapshotDataset.Options.merge
+MERGE = merging(SnapshotDataset.Options)
 
 
 @describe_missing_args
@@ -485,9 +482,8 @@ def snapshot_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "SnapshotDataset",
                 name,
                 input_dataset,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -184,7 +182,7 @@ class SnapshotDatasetReader(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(start_index) is EagerTensor
                     or type(start_index) is int
@@ -193,7 +191,6 @@ class SnapshotDatasetReader(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "SnapshotDatasetReader",
                     None,
                     shard_dir,
@@ -224,7 +221,7 @@ class SnapshotDatasetReader(TensorOp[TVariant]):
 
 
 DEFAULTS = SnapshotDatasetReader.Options()
-MERGE = SnapshotDatasetReader.Options.merge
+MERGE = merging(SnapshotDatasetReader.Options)
 
 
 @describe_missing_args
@@ -287,18 +284,13 @@ def snapshot_dataset_reader(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(start_index) is EagerTensor
-                or type(start_index) is int
-                and -9223372036854775808 <= start_index <= 9223372036854775807
-                or fits(TInt64, start_index)
-            )
+        if is_eager() and (
+            type(start_index) is EagerTensor
+            or type(start_index) is int
+            and -9223372036854775808 <= start_index <= 9223372036854775807
+            or fits(TInt64, start_index)
         ):
             _result = execute(
-                context[CURRENT],
                 "SnapshotDatasetReader",
                 name,
                 shard_dir,

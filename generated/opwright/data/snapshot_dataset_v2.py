@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,11 +14,11 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -261,9 +259,8 @@ class SnapshotDatasetV2(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "SnapshotDatasetV2",
                     None,
                     input_dataset,
@@ -314,7 +311,7 @@ class SnapshotDatasetV2(TensorOp[TVariant]):
 
 
 DEFAULTS = SnapshotDatasetV2.Options()
-MERGE = SnapshotDatasetV2.Options.merge
+MERGE = merging(SnapshotDatasetV2.Options)
 
 
 @describe_missing_args
@@ -401,9 +398,8 @@ def snapshot_dataset_v2(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "SnapshotDatasetV2",
                 name,
                 input_dataset,

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -132,9 +129,8 @@ class SnapshotNestedDatasetReader(TensorOp[TVariant]):
         op: SnapshotNestedDatasetReader = new(SnapshotNestedDatasetReader)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds():
+            if scope.eager and is_eager() and _holds():
                 op.handle = execute(
-                    context[CURRENT],
                     "SnapshotNestedDatasetReader",
                     None,
                     inputs,
@@ -211,9 +207,8 @@ def snapshot_nested_dataset_reader(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack and _holds():
+        if is_eager() and _holds():
             _result = execute(
-                context[CURRENT],
                 "SnapshotNestedDatasetReader",
                 name,
                 inputs,

@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt64,
     TVariant,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -147,7 +144,7 @@ class SparseTensorSliceDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is EagerTensor
                     or type(indices) is int
@@ -162,12 +159,7 @@ class SparseTensorSliceDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
-                    "SparseTensorSliceDataset",
-                    None,
-                    indices,
-                    values,
-                    dense_shape,
+                    "SparseTensorSliceDataset", None, indices, values, dense_shape
                 )
                 return op
         except Exception as error:
@@ -230,8 +222,7 @@ def sparse_tensor_slice_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(indices) is EagerTensor
                 or type(indices) is int
@@ -246,12 +237,7 @@ def sparse_tensor_slice_dataset(
             )
         ):
             _result = execute(
-                context[CURRENT],
-                "SparseTensorSliceDataset",
-                name,
-                indices,
-                values,
-                dense_shape,
+                "SparseTensorSliceDataset", name, indices, values, dense_shape
             )
             return _result
     except Exception as error:

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TResource,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -144,9 +142,8 @@ class StatsAggregatorHandle(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "StatsAggregatorHandle",
                     None,
                     "container",
@@ -166,7 +163,7 @@ class StatsAggregatorHandle(TensorOp[TResource]):
 
 
 DEFAULTS = StatsAggregatorHandle.Options()
-MERGE = StatsAggregatorHandle.Options.merge
+MERGE = merging(StatsAggregatorHandle.Options)
 
 
 @describe_missing_args
@@ -215,9 +212,8 @@ def stats_aggregator_handle(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "StatsAggregatorHandle",
                 name,
                 "container",

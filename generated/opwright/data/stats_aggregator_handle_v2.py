@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TResource,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -145,9 +143,8 @@ class StatsAggregatorHandleV2(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "StatsAggregatorHandleV2",
                     None,
                     "container",
@@ -167,7 +164,7 @@ class StatsAggregatorHandleV2(TensorOp[TResource]):
 
 
 DEFAULTS = StatsAggregatorHandleV2.Options()
-MERGE = StatsAggregatorHandleV2.Options.merge
+MERGE = merging(StatsAggregatorHandleV2.Options)
 
 
 @describe_missing_args
@@ -215,9 +212,8 @@ def stats_aggregator_handle_v2(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "StatsAggregatorHandleV2",
                 name,
                 "container",

@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -97,13 +94,9 @@ class StatsAggregatorSetSummaryWriter(Op):
         op: StatsAggregatorSetSummaryWriter = new(StatsAggregatorSetSummaryWriter)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
-                    "StatsAggregatorSetSummaryWriter",
-                    None,
-                    stats_aggregator,
-                    summary,
+                    "StatsAggregatorSetSummaryWriter", None, stats_aggregator, summary
                 )
                 return op
         except Exception as error:
@@ -148,13 +141,9 @@ def stats_aggregator_set_summary_writer(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "StatsAggregatorSetSummaryWriter",
-                name,
-                stats_aggregator,
-                summary,
+                "StatsAggregatorSetSummaryWriter", name, stats_aggregator, summary
             )
             return _result
     except Exception as error:

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -169,7 +167,7 @@ class TakeDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(count) is EagerTensor
                     or type(count) is int
@@ -178,7 +176,6 @@ class TakeDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "TakeDataset",
                     None,
                     input_dataset,
@@ -206,7 +203,7 @@ class TakeDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = TakeDataset.Options()
-MERGE = TakeDataset.Options.merge
+MERGE = merging(TakeDataset.Options)
 
 
 @describe_missing_args
@@ -260,18 +257,13 @@ def take_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(count) is EagerTensor
-                or type(count) is int
-                and -9223372036854775808 <= count <= 9223372036854775807
-                or fits(TInt64, count)
-            )
+        if is_eager() and (
+            type(count) is EagerTensor
+            or type(count) is int
+            and -9223372036854775808 <= count <= 9223372036854775807
+            or fits(TInt64, count)
         ):
             _result = execute(
-                context[CURRENT],
                 "TakeDataset",
                 name,
                 input_dataset,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,11 +15,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -180,9 +178,8 @@ class TakeWhileDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "TakeWhileDataset",
                     None,
                     input_dataset,
@@ -213,7 +210,7 @@ class TakeWhileDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = TakeWhileDataset.Options()
-MERGE = TakeWhileDataset.Options.merge
+MERGE = merging(TakeWhileDataset.Options)
 
 
 @describe_missing_args
@@ -275,9 +272,8 @@ def take_while_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "TakeWhileDataset",
                 name,
                 input_dataset,

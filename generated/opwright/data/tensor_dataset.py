@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TVariant,
     TensorOp,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -163,9 +161,8 @@ class TensorDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "TensorDataset",
                     None,
                     components,
@@ -186,7 +183,7 @@ class TensorDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = TensorDataset.Options()
-MERGE = TensorDataset.Options.merge
+MERGE = merging(TensorDataset.Options)
 
 
 @describe_missing_args
@@ -239,9 +236,8 @@ def tensor_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "TensorDataset",
                 name,
                 components,

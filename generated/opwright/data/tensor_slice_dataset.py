@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -202,9 +200,8 @@ class TensorSliceDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "TensorSliceDataset",
                     None,
                     components,
@@ -234,7 +231,7 @@ class TensorSliceDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = TensorSliceDataset.Options()
-MERGE = TensorSliceDataset.Options.merge
+MERGE = merging(TensorSliceDataset.Options)
 
 
 @describe_missing_args
@@ -301,9 +298,8 @@ def tensor_slice_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "TensorSliceDataset",
                 name,
                 components,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     TInt64,
     TVariant,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -166,7 +164,7 @@ class TextLineDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(buffer_size) is EagerTensor
                     or type(buffer_size) is int
@@ -175,7 +173,6 @@ class TextLineDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "TextLineDataset",
                     None,
                     filenames,
@@ -196,7 +193,7 @@ class TextLineDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = TextLineDataset.Options()
-MERGE = TextLineDataset.Options.merge
+MERGE = merging(TextLineDataset.Options)
 
 
 @describe_missing_args
@@ -252,18 +249,13 @@ def text_line_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(buffer_size) is EagerTensor
-                or type(buffer_size) is int
-                and -9223372036854775808 <= buffer_size <= 9223372036854775807
-                or fits(TInt64, buffer_size)
-            )
+        if is_eager() and (
+            type(buffer_size) is EagerTensor
+            or type(buffer_size) is int
+            and -9223372036854775808 <= buffer_size <= 9223372036854775807
+            or fits(TInt64, buffer_size)
         ):
             _result = execute(
-                context[CURRENT],
                 "TextLineDataset",
                 name,
                 filenames,

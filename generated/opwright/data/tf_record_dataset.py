@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     TInt64,
     TVariant,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -169,7 +167,7 @@ class TFRecordDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(buffer_size) is EagerTensor
                     or type(buffer_size) is int
@@ -178,7 +176,6 @@ class TFRecordDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "TFRecordDataset",
                     None,
                     filenames,
@@ -199,7 +196,7 @@ class TFRecordDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = TFRecordDataset.Options()
-MERGE = TFRecordDataset.Options.merge
+MERGE = merging(TFRecordDataset.Options)
 
 
 @describe_missing_args
@@ -257,18 +254,13 @@ def tf_record_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(buffer_size) is EagerTensor
-                or type(buffer_size) is int
-                and -9223372036854775808 <= buffer_size <= 9223372036854775807
-                or fits(TInt64, buffer_size)
-            )
+        if is_eager() and (
+            type(buffer_size) is EagerTensor
+            or type(buffer_size) is int
+            and -9223372036854775808 <= buffer_size <= 9223372036854775807
+            or fits(TInt64, buffer_size)
         ):
             _result = execute(
-                context[CURRENT],
                 "TFRecordDataset",
                 name,
                 filenames,

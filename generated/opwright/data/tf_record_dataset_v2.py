@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     TInt64,
     TVariant,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -180,7 +178,7 @@ class TFRecordDatasetV2(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(buffer_size) is EagerTensor
                     or type(buffer_size) is int
@@ -195,7 +193,6 @@ class TFRecordDatasetV2(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "TFRecordDatasetV2",
                     None,
                     filenames,
@@ -217,7 +214,7 @@ class TFRecordDatasetV2(TensorOp[TVariant]):
 
 
 DEFAULTS = TFRecordDatasetV2.Options()
-MERGE = TFRecordDatasetV2.Options.merge
+MERGE = merging(TFRecordDatasetV2.Options)
 
 
 @describe_missing_args
@@ -282,8 +279,7 @@ def tf_record_dataset_v2(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(buffer_size) is EagerTensor
                 or type(buffer_size) is int
@@ -298,7 +294,6 @@ def tf_record_dataset_v2(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "TFRecordDatasetV2",
                 name,
                 filenames,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TResource,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -167,9 +165,8 @@ class ThreadPoolHandle(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "ThreadPoolHandle",
                     None,
                     "num_threads",
@@ -201,7 +198,7 @@ class ThreadPoolHandle(TensorOp[TResource]):
 
 
 DEFAULTS = ThreadPoolHandle.Options()
-MERGE = ThreadPoolHandle.Options.merge
+MERGE = merging(ThreadPoolHandle.Options)
 
 
 @describe_missing_args
@@ -258,9 +255,8 @@ def thread_pool_handle(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ThreadPoolHandle",
                 name,
                 "num_threads",

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -165,9 +163,8 @@ class UnbatchDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "UnbatchDataset",
                     None,
                     input_dataset,
@@ -194,7 +191,7 @@ class UnbatchDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = UnbatchDataset.Options()
-MERGE = UnbatchDataset.Options.merge
+MERGE = merging(UnbatchDataset.Options)
 
 
 @describe_missing_args
@@ -250,9 +247,8 @@ def unbatch_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "UnbatchDataset",
                 name,
                 input_dataset,

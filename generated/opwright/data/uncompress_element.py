@@ -8,17 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -125,9 +122,8 @@ class UncompressElement(Op):
         op: UncompressElement = new(UncompressElement)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.components = execute(
-                    context[CURRENT],
                     "UncompressElement",
                     None,
                     compressed,
@@ -191,9 +187,8 @@ def uncompress_element(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "UncompressElement",
                 name,
                 compressed,

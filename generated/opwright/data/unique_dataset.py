@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -159,9 +157,8 @@ class UniqueDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "UniqueDataset",
                     None,
                     input_dataset,
@@ -188,7 +185,7 @@ class UniqueDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = UniqueDataset.Options()
-MERGE = UniqueDataset.Options.merge
+MERGE = merging(UniqueDataset.Options)
 
 
 @describe_missing_args
@@ -240,9 +237,8 @@ def unique_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "UniqueDataset",
                 name,
                 input_dataset,

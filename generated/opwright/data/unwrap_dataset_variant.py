@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -100,10 +97,8 @@ class UnwrapDatasetVariant(TensorOp[TVariant]):
         op: UnwrapDatasetVariant = new(UnwrapDatasetVariant)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output_handle = execute(
-                    context[CURRENT], "UnwrapDatasetVariant", None, input_handle
-                )
+            if scope.eager and is_eager():
+                op.output_handle = execute("UnwrapDatasetVariant", None, input_handle)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -147,10 +142,8 @@ def unwrap_dataset_variant(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "UnwrapDatasetVariant", name, input_handle
-            )
+        if is_eager():
+            _result = execute("UnwrapDatasetVariant", name, input_handle)
             return _result
     except Exception as error:
         fast_path_error = error

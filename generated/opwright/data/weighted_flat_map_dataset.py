@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     tensors_of,
 )
@@ -195,9 +193,8 @@ class WeightedFlatMapDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(weights):
+            if scope.eager and is_eager() and _holds(weights):
                 op.handle = execute(
-                    context[CURRENT],
                     "WeightedFlatMapDataset",
                     None,
                     input_datasets,
@@ -225,7 +222,7 @@ class WeightedFlatMapDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = WeightedFlatMapDataset.Options()
-MERGE = WeightedFlatMapDataset.Options.merge
+MERGE = merging(WeightedFlatMapDataset.Options)
 
 
 def _holds(weights: object) -> bool:
@@ -300,9 +297,8 @@ def weighted_flat_map_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack and _holds(weights):
+        if is_eager() and _holds(weights):
             _result = execute(
-                context[CURRENT],
                 "WeightedFlatMapDataset",
                 name,
                 input_datasets,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -18,12 +16,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -202,7 +200,7 @@ class WindowDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(size) is EagerTensor
                     or type(size) is int
@@ -224,7 +222,6 @@ class WindowDataset(TensorOp[TVariant]):
                 and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "WindowDataset",
                     None,
                     input_dataset,
@@ -255,7 +252,7 @@ class WindowDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = WindowDataset.Options()
-MERGE = WindowDataset.Options.merge
+MERGE = merging(WindowDataset.Options)
 
 
 @describe_missing_args
@@ -327,8 +324,7 @@ def window_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(size) is EagerTensor
                 or type(size) is int
@@ -350,7 +346,6 @@ def window_dataset(
             and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
         ):
             _result = execute(
-                context[CURRENT],
                 "WindowDataset",
                 name,
                 input_dataset,

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -106,10 +103,8 @@ class WrapDatasetVariant(TensorOp[TVariant]):
         op: WrapDatasetVariant = new(WrapDatasetVariant)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output_handle = execute(
-                    context[CURRENT], "WrapDatasetVariant", None, input_handle
-                )
+            if scope.eager and is_eager():
+                op.output_handle = execute("WrapDatasetVariant", None, input_handle)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -156,10 +151,8 @@ def wrap_dataset_variant(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "WrapDatasetVariant", name, input_handle
-            )
+        if is_eager():
+            _result = execute("WrapDatasetVariant", name, input_handle)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -173,9 +171,8 @@ class ZipDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "ZipDataset",
                     None,
                     input_datasets,
@@ -202,7 +199,7 @@ class ZipDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = ZipDataset.Options()
-MERGE = ZipDataset.Options.merge
+MERGE = merging(ZipDataset.Options)
 
 
 @describe_missing_args
@@ -261,9 +258,8 @@ def zip_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ZipDataset",
                 name,
                 input_datasets,

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     TBool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -162,18 +160,10 @@ class Assert(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(condition) is EagerTensor or fits(TBool, condition))
             ):
-                execute(
-                    context[CURRENT],
-                    "Assert",
-                    None,
-                    condition,
-                    data,
-                    "summarize",
-                    opts.summarize,
-                )
+                execute("Assert", None, condition, data, "summarize", opts.summarize)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -183,7 +173,7 @@ class Assert(Op):
 
 
 DEFAULTS = Assert.Options()
-MERGE = Assert.Options.merge
+MERGE = merging(Assert.Options)
 
 
 @describe_missing_args
@@ -236,20 +226,8 @@ def assert_(
     fast_path_error = None
     _result: Operation | None
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (type(condition) is EagerTensor or fits(TBool, condition))
-        ):
-            _result = execute(
-                context[CURRENT],
-                "Assert",
-                name,
-                condition,
-                data,
-                "summarize",
-                summarize,
-            )
+        if is_eager() and (type(condition) is EagerTensor or fits(TBool, condition)):
+            _result = execute("Assert", name, condition, data, "summarize", summarize)
             return _result
     except Exception as error:
         fast_path_error = error

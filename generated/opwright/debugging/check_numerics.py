@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -133,10 +130,8 @@ class CheckNumerics(TensorOp[T]):
         op: CheckNumerics[U] = new(CheckNumerics)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(
-                    context[CURRENT], "CheckNumerics", None, tensor, "message", message
-                )
+            if scope.eager and is_eager():
+                op.output = execute("CheckNumerics", None, tensor, "message", message)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -192,10 +187,8 @@ def check_numerics(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "CheckNumerics", name, tensor, "message", message
-            )
+        if is_eager():
+            _result = execute("CheckNumerics", name, tensor, "message", message)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -131,15 +128,8 @@ class CheckNumericsV2(TensorOp[T]):
         op: CheckNumericsV2[U] = new(CheckNumericsV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(
-                    context[CURRENT],
-                    "CheckNumericsV2",
-                    None,
-                    tensor,
-                    "message",
-                    message,
-                )
+            if scope.eager and is_eager():
+                op.output = execute("CheckNumericsV2", None, tensor, "message", message)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -193,10 +183,8 @@ def check_numerics_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "CheckNumericsV2", name, tensor, "message", message
-            )
+        if is_eager():
+            _result = execute("CheckNumericsV2", name, tensor, "message", message)
             return _result
     except Exception as error:
         fast_path_error = error

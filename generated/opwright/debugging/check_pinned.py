@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -106,8 +103,8 @@ class CheckPinned(TensorOp[T]):
         op: CheckPinned[U] = new(CheckPinned)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "CheckPinned", None, tensor)
+            if scope.eager and is_eager():
+                op.output = execute("CheckPinned", None, tensor)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -151,8 +148,8 @@ def check_pinned(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "CheckPinned", name, tensor)
+        if is_eager():
+            _result = execute("CheckPinned", name, tensor)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -154,9 +152,8 @@ class CopyHost(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "CopyHost",
                     None,
                     input,
@@ -177,7 +174,7 @@ class CopyHost(TensorOp[T]):
 
 
 DEFAULTS = CopyHost.Options()
-MERGE = CopyHost.Options.merge
+MERGE = merging(CopyHost.Options)
 
 
 @describe_missing_args
@@ -225,9 +222,8 @@ def copy_host(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "CopyHost",
                 name,
                 input,

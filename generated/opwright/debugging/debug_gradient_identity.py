@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -99,10 +96,8 @@ class DebugGradientIdentity(TensorOp[T]):
         op: DebugGradientIdentity[U] = new(DebugGradientIdentity)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(
-                    context[CURRENT], "DebugGradientIdentity", None, input
-                )
+            if scope.eager and is_eager():
+                op.output = execute("DebugGradientIdentity", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -141,8 +136,8 @@ def debug_gradient_identity(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "DebugGradientIdentity", name, input)
+        if is_eager():
+            _result = execute("DebugGradientIdentity", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -104,10 +101,8 @@ class DebugGradientRefIdentity(TensorOp[T]):
         op: DebugGradientRefIdentity[U] = new(DebugGradientRefIdentity)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(
-                    context[CURRENT], "DebugGradientRefIdentity", None, input
-                )
+            if scope.eager and is_eager():
+                op.output = execute("DebugGradientRefIdentity", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -152,8 +147,8 @@ def debug_gradient_ref_identity(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "DebugGradientRefIdentity", name, input)
+        if is_eager():
+            _result = execute("DebugGradientRefIdentity", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

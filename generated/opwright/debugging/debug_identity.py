@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -180,9 +178,8 @@ class DebugIdentity(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "DebugIdentity",
                     None,
                     input,
@@ -212,7 +209,7 @@ class DebugIdentity(TensorOp[T]):
 
 
 DEFAULTS = DebugIdentity.Options()
-MERGE = DebugIdentity.Options.merge
+MERGE = merging(DebugIdentity.Options)
 
 
 @describe_missing_args
@@ -264,9 +261,8 @@ def debug_identity(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "DebugIdentity",
                 name,
                 input,

@@ -8,17 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -222,9 +220,8 @@ class DebugIdentityV2(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "DebugIdentityV2",
                     None,
                     input,
@@ -263,7 +260,7 @@ class DebugIdentityV2(TensorOp[T]):
 
 
 DEFAULTS = DebugIdentityV2.Options()
-MERGE = DebugIdentityV2.Options.merge
+MERGE = merging(DebugIdentityV2.Options)
 
 
 @describe_missing_args
@@ -325,9 +322,8 @@ def debug_identity_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "DebugIdentityV2",
                 name,
                 input,

@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -222,9 +220,8 @@ class DebugIdentityV3(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "DebugIdentityV3",
                     None,
                     input,
@@ -263,7 +260,7 @@ class DebugIdentityV3(TensorOp[T]):
 
 
 DEFAULTS = DebugIdentityV3.Options()
-MERGE = DebugIdentityV3.Options.merge
+MERGE = merging(DebugIdentityV3.Options)
 
 
 @describe_missing_args
@@ -325,9 +322,8 @@ def debug_identity_v3(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "DebugIdentityV3",
                 name,
                 input,

@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TInt64,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -177,9 +175,8 @@ class DebugNanCount(TensorOp[TInt64]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "DebugNanCount",
                     None,
                     input,
@@ -209,7 +206,7 @@ class DebugNanCount(TensorOp[TInt64]):
 
 
 DEFAULTS = DebugNanCount.Options()
-MERGE = DebugNanCount.Options.merge
+MERGE = merging(DebugNanCount.Options)
 
 
 @describe_missing_args
@@ -260,9 +257,8 @@ def debug_nan_count(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "DebugNanCount",
                 name,
                 input,

@@ -8,19 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TFloat64,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -246,9 +244,8 @@ class DebugNumericSummary(TensorOp[TFloat64]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "DebugNumericSummary",
                     None,
                     input,
@@ -287,7 +284,7 @@ class DebugNumericSummary(TensorOp[TFloat64]):
 
 
 DEFAULTS = DebugNumericSummary.Options()
-MERGE = DebugNumericSummary.Options.merge
+MERGE = merging(DebugNumericSummary.Options)
 
 
 @describe_missing_args
@@ -360,9 +357,8 @@ def debug_numeric_summary(
     fast_path_error = None
     _result: Output[TFloat64]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "DebugNumericSummary",
                 name,
                 input,

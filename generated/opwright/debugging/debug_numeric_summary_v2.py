@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -17,11 +15,11 @@ from opwright_runtime.gencode import (
     TFloat32,
     TensorOp,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -211,9 +209,8 @@ class DebugNumericSummaryV2(TensorOp[OutputDtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "DebugNumericSummaryV2",
                     None,
                     input,
@@ -244,7 +241,7 @@ class DebugNumericSummaryV2(TensorOp[OutputDtype]):
 
 
 DEFAULTS = DebugNumericSummaryV2.Options()
-MERGE = DebugNumericSummaryV2.Options.merge
+MERGE = merging(DebugNumericSummaryV2.Options)
 
 
 @overload
@@ -329,9 +326,8 @@ def debug_numeric_summary_v2(
     fast_path_error = None
     _result: Output[UOutputDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "DebugNumericSummaryV2",
                 name,
                 input,

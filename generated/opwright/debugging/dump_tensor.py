@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_bool,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     is_writable,
     new,
 )
@@ -134,9 +131,8 @@ class DumpTensor(Op):
         op: DumpTensor = new(DumpTensor)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(log_dir_path, file_name):
+            if scope.eager and is_eager() and _holds(log_dir_path, file_name):
                 execute(
-                    context[CURRENT],
                     "DumpTensor",
                     None,
                     tensor_data,
@@ -227,9 +223,8 @@ def dump_tensor(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack and _holds(log_dir_path, file_name):
+        if is_eager() and _holds(log_dir_path, file_name):
             _result = execute(
-                context[CURRENT],
                 "DumpTensor",
                 name,
                 tensor_data,

@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -166,9 +164,8 @@ class Print(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "Print",
                     None,
                     input,
@@ -196,7 +193,7 @@ class Print(TensorOp[T]):
 
 
 DEFAULTS = Print.Options()
-MERGE = Print.Options.merge
+MERGE = merging(Print.Options)
 
 
 @describe_missing_args
@@ -244,9 +241,8 @@ def print(
     fast_path_error = None
     _result: Output[V]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "Print",
                 name,
                 input,

@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -141,9 +139,8 @@ class PrintV2(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "PrintV2",
                     None,
                     input,
@@ -164,7 +161,7 @@ class PrintV2(Op):
 
 
 DEFAULTS = PrintV2.Options()
-MERGE = PrintV2.Options.merge
+MERGE = merging(PrintV2.Options)
 
 
 @describe_missing_args
@@ -210,16 +207,9 @@ def print_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "PrintV2",
-                name,
-                input,
-                "output_stream",
-                output_stream,
-                "end",
-                end,
+                "PrintV2", name, input, "output_stream", output_stream, "end", end
             )
             return _result
     except Exception as error:

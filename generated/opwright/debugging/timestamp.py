@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TFloat64,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -95,8 +92,8 @@ class Timestamp(TensorOp[TFloat64]):
         op: Timestamp = new(Timestamp)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.ts = execute(context[CURRENT], "Timestamp", None)
+            if scope.eager and is_eager():
+                op.ts = execute("Timestamp", None)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -138,8 +135,8 @@ def timestamp(
     fast_path_error = None
     _result: Output[TFloat64]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Timestamp", name)
+        if is_eager():
+            _result = execute("Timestamp", name)
             return _result
     except Exception as error:
         fast_path_error = error

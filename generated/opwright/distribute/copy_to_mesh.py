@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -115,10 +112,8 @@ class CopyToMesh(TensorOp[T]):
         op: CopyToMesh[U] = new(CopyToMesh)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(
-                    context[CURRENT], "CopyToMesh", None, input, "mesh", mesh
-                )
+            if scope.eager and is_eager():
+                op.output = execute("CopyToMesh", None, input, "mesh", mesh)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -165,8 +160,8 @@ def copy_to_mesh(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "CopyToMesh", name, input, "mesh", mesh)
+        if is_eager():
+            _result = execute("CopyToMesh", name, input, "mesh", mesh)
             return _result
     except Exception as error:
         fast_path_error = error

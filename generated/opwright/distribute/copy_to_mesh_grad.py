@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -116,15 +113,13 @@ class CopyToMeshGrad(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input) is type(forward_input) is EagerTensor
                     or fit_pair(None, input, forward_input)
                 )
             ):
-                op.output = execute(
-                    context[CURRENT], "CopyToMeshGrad", None, input, forward_input
-                )
+                op.output = execute("CopyToMeshGrad", None, input, forward_input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -169,17 +164,11 @@ def copy_to_mesh_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(input) is type(forward_input) is EagerTensor
-                or fit_pair(None, input, forward_input)
-            )
+        if is_eager() and (
+            type(input) is type(forward_input) is EagerTensor
+            or fit_pair(None, input, forward_input)
         ):
-            _result = execute(
-                context[CURRENT], "CopyToMeshGrad", name, input, forward_input
-            )
+            _result = execute("CopyToMeshGrad", name, input, forward_input)
             return _result
     except Exception as error:
         fast_path_error = error

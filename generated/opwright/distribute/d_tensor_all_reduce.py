@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -149,7 +146,7 @@ class DTensorAllReduce(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(group_assignment) is EagerTensor
                     or type(group_assignment) is int
@@ -158,7 +155,6 @@ class DTensorAllReduce(TensorOp[T]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "DTensorAllReduce",
                     None,
                     input,
@@ -227,18 +223,13 @@ def d_tensor_all_reduce(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(group_assignment) is EagerTensor
-                or type(group_assignment) is int
-                and -2147483648 <= group_assignment <= 2147483647
-                or fits(TInt32, group_assignment)
-            )
+        if is_eager() and (
+            type(group_assignment) is EagerTensor
+            or type(group_assignment) is int
+            and -2147483648 <= group_assignment <= 2147483647
+            or fits(TInt32, group_assignment)
         ):
             _result = execute(
-                context[CURRENT],
                 "DTensorAllReduce",
                 name,
                 input,

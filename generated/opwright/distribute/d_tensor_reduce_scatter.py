@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -152,7 +149,7 @@ class DTensorReduceScatter(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(group_assignment) is EagerTensor
                     or type(group_assignment) is int
@@ -167,7 +164,6 @@ class DTensorReduceScatter(TensorOp[T]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "DTensorReduceScatter",
                     None,
                     input,
@@ -239,8 +235,7 @@ def d_tensor_reduce_scatter(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(group_assignment) is EagerTensor
                 or type(group_assignment) is int
@@ -255,7 +250,6 @@ def d_tensor_reduce_scatter(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "DTensorReduceScatter",
                 name,
                 input,

@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -90,8 +87,8 @@ class DTensorSetGlobalTPUArray(Op):
         op: DTensorSetGlobalTPUArray = new(DTensorSetGlobalTPUArray)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "DTensorSetGlobalTPUArray", None, topology)
+            if scope.eager and is_eager():
+                execute("DTensorSetGlobalTPUArray", None, topology)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -133,10 +130,8 @@ def d_tensor_set_global_tpu_array(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "DTensorSetGlobalTPUArray", name, topology
-            )
+        if is_eager():
+            _result = execute("DTensorSetGlobalTPUArray", name, topology)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -111,10 +108,8 @@ class DeleteRpcFutureResource(Op):
         op: DeleteRpcFutureResource = new(DeleteRpcFutureResource)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(
-                    context[CURRENT], "DeleteRpcFutureResource", None, handle, deleter
-                )
+            if scope.eager and is_eager():
+                execute("DeleteRpcFutureResource", None, handle, deleter)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -163,10 +158,8 @@ def delete_rpc_future_resource(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "DeleteRpcFutureResource", name, handle, deleter
-            )
+        if is_eager():
+            _result = execute("DeleteRpcFutureResource", name, handle, deleter)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -156,9 +154,8 @@ class Recv(TensorOp[TensorType]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.tensor = execute(
-                    context[CURRENT],
                     "Recv",
                     None,
                     "tensor_type",
@@ -197,7 +194,7 @@ class Recv(TensorOp[TensorType]):
 
 
 DEFAULTS = Recv.Options()
-MERGE = Recv.Options.merge
+MERGE = merging(Recv.Options)
 
 
 @describe_missing_args
@@ -252,9 +249,8 @@ def recv(
     fast_path_error = None
     _result: Output[UensorType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "Recv",
                 name,
                 "tensor_type",

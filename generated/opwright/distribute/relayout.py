@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -117,10 +114,8 @@ class Relayout(TensorOp[T]):
         op: Relayout[U] = new(Relayout)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(
-                    context[CURRENT], "Relayout", None, input, "layout", layout
-                )
+            if scope.eager and is_eager():
+                op.output = execute("Relayout", None, input, "layout", layout)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -168,10 +163,8 @@ def relayout(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "Relayout", name, input, "layout", layout
-            )
+        if is_eager():
+            _result = execute("Relayout", name, input, "layout", layout)
             return _result
     except Exception as error:
         fast_path_error = error

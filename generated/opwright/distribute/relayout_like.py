@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -109,10 +106,8 @@ class RelayoutLike(TensorOp[T]):
         op: RelayoutLike[V] = new(RelayoutLike)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(
-                    context[CURRENT], "RelayoutLike", None, input, layout_input
-                )
+            if scope.eager and is_eager():
+                op.output = execute("RelayoutLike", None, input, layout_input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -158,10 +153,8 @@ def relayout_like(
     fast_path_error = None
     _result: Output[V]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "RelayoutLike", name, input, layout_input
-            )
+        if is_eager():
+            _result = execute("RelayoutLike", name, input, layout_input)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -153,7 +150,7 @@ class RpcCall(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(timeout_in_ms) is EagerTensor
                     or type(timeout_in_ms) is int
@@ -162,13 +159,7 @@ class RpcCall(Op):
                 )
             ):
                 op.future, op.deleter = execute(
-                    context[CURRENT],
-                    "RpcCall",
-                    None,
-                    client,
-                    method_name,
-                    args,
-                    timeout_in_ms,
+                    "RpcCall", None, client, method_name, args, timeout_in_ms
                 )
                 return op
         except Exception as error:
@@ -228,26 +219,14 @@ def rpc_call(
     fast_path_error = None
     _result: RpcCallOutputs
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(timeout_in_ms) is EagerTensor
-                or type(timeout_in_ms) is int
-                and -9223372036854775808 <= timeout_in_ms <= 9223372036854775807
-                or fits(TInt64, timeout_in_ms)
-            )
+        if is_eager() and (
+            type(timeout_in_ms) is EagerTensor
+            or type(timeout_in_ms) is int
+            and -9223372036854775808 <= timeout_in_ms <= 9223372036854775807
+            or fits(TInt64, timeout_in_ms)
         ):
             _result = RpcCallOutputs._make(
-                execute(
-                    context[CURRENT],
-                    "RpcCall",
-                    name,
-                    client,
-                    method_name,
-                    args,
-                    timeout_in_ms,
-                )
+                execute("RpcCall", name, client, method_name, args, timeout_in_ms)
             )
             return _result
     except Exception as error:

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -127,10 +124,8 @@ class RpcCheckStatus(Op):
         op: RpcCheckStatus = new(RpcCheckStatus)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.error_code, op.error = execute(
-                    context[CURRENT], "RpcCheckStatus", None, status_or
-                )
+            if scope.eager and is_eager():
+                op.error_code, op.error = execute("RpcCheckStatus", None, status_or)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -180,9 +175,9 @@ def rpc_check_status(
     fast_path_error = None
     _result: RpcCheckStatusOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = RpcCheckStatusOutputs._make(
-                execute(context[CURRENT], "RpcCheckStatus", name, status_or)
+                execute("RpcCheckStatus", name, status_or)
             )
             return _result
     except Exception as error:

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -178,7 +176,7 @@ class RpcClient(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(timeout_in_ms) is EagerTensor
                     or type(timeout_in_ms) is int
@@ -187,7 +185,6 @@ class RpcClient(Op):
                 )
             ):
                 op.client, op.method_specs = execute(
-                    context[CURRENT],
                     "RpcClient",
                     None,
                     server_address,
@@ -212,7 +209,7 @@ class RpcClient(Op):
 
 
 DEFAULTS = RpcClient.Options()
-MERGE = RpcClient.Options.merge
+MERGE = merging(RpcClient.Options)
 
 
 @describe_missing_args
@@ -265,19 +262,14 @@ def rpc_client(
     fast_path_error = None
     _result: RpcClientOutputs
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(timeout_in_ms) is EagerTensor
-                or type(timeout_in_ms) is int
-                and -9223372036854775808 <= timeout_in_ms <= 9223372036854775807
-                or fits(TInt64, timeout_in_ms)
-            )
+        if is_eager() and (
+            type(timeout_in_ms) is EagerTensor
+            or type(timeout_in_ms) is int
+            and -9223372036854775808 <= timeout_in_ms <= 9223372036854775807
+            or fits(TInt64, timeout_in_ms)
         ):
             _result = RpcClientOutputs._make(
                 execute(
-                    context[CURRENT],
                     "RpcClient",
                     name,
                     server_address,

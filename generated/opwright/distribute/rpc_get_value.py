@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtypes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -122,14 +119,9 @@ class RpcGetValue(Op):
         op: RpcGetValue = new(RpcGetValue)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
-                    "RpcGetValue",
-                    None,
-                    status_or,
-                    "Tout",
-                    as_dtypes(Tout),
+                    "RpcGetValue", None, status_or, "Tout", as_dtypes(Tout)
                 )
                 return op
         except Exception as error:
@@ -181,15 +173,8 @@ def rpc_get_value(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT],
-                "RpcGetValue",
-                name,
-                status_or,
-                "Tout",
-                as_dtypes(Tout),
-            )
+        if is_eager():
+            _result = execute("RpcGetValue", name, status_or, "Tout", as_dtypes(Tout))
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TResource,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -99,8 +96,8 @@ class RpcServer(TensorOp[TResource]):
         op: RpcServer = new(RpcServer)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.server = execute(context[CURRENT], "RpcServer", None, server_address)
+            if scope.eager and is_eager():
+                op.server = execute("RpcServer", None, server_address)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -145,8 +142,8 @@ def rpc_server(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "RpcServer", name, server_address)
+        if is_eager():
+            _result = execute("RpcServer", name, server_address)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -158,9 +156,8 @@ class RpcServerRegister(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "RpcServerRegister",
                     None,
                     server,
@@ -185,7 +182,7 @@ class RpcServerRegister(Op):
 
 
 DEFAULTS = RpcServerRegister.Options()
-MERGE = RpcServerRegister.Options.merge
+MERGE = merging(RpcServerRegister.Options)
 
 
 @describe_missing_args
@@ -238,9 +235,8 @@ def rpc_server_register(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "RpcServerRegister",
                 name,
                 server,

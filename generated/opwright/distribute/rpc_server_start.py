@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -97,8 +94,8 @@ class RpcServerStart(Op):
         op: RpcServerStart = new(RpcServerStart)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "RpcServerStart", None, server)
+            if scope.eager and is_eager():
+                execute("RpcServerStart", None, server)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -143,8 +140,8 @@ def rpc_server_start(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "RpcServerStart", name, server)
+        if is_eager():
+            _result = execute("RpcServerStart", name, server)
             return _result
     except Exception as error:
         fast_path_error = error

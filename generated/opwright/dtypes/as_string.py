@@ -6,21 +6,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -217,13 +215,8 @@ class AsString(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if (
-                scope.eager
-                and not graphs.stack
-                and _holds(input, opts.precision, opts.width)
-            ):
+            if scope.eager and is_eager() and _holds(input, opts.precision, opts.width):
                 op.output = execute(
-                    context[CURRENT],
                     "AsString",
                     None,
                     input,
@@ -256,7 +249,7 @@ class AsString(TensorOp[TString]):
 
 
 DEFAULTS = AsString.Options()
-MERGE = AsString.Options.merge
+MERGE = merging(AsString.Options)
 
 
 def _holds(input: object, precision: int, width: int) -> bool:
@@ -333,9 +326,8 @@ def as_string(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack and _holds(input, precision, width):
+        if is_eager() and _holds(input, precision, width):
             _result = execute(
-                context[CURRENT],
                 "AsString",
                 name,
                 input,

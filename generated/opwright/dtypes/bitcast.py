@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     dtype_name,
     dtype_of,
     execute,
-    graphs,
+    is_eager,
     new,
     rank_of,
 )
@@ -143,9 +140,8 @@ class Bitcast(TensorOp[Type]):
         op: Bitcast[Uype] = new(Bitcast)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(input, type_):
+            if scope.eager and is_eager() and _holds(input, type_):
                 op.output = execute(
-                    context[CURRENT],
                     "Bitcast",
                     None,
                     input,
@@ -218,9 +214,8 @@ def bitcast(
     fast_path_error = None
     _result: Output[Uype]
     try:
-        if context[EAGER] and not graphs.stack and _holds(input, type_):
+        if is_eager() and _holds(input, type_):
             _result = execute(
-                context[CURRENT],
                 "Bitcast",
                 name,
                 input,

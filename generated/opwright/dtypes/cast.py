@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -168,9 +166,8 @@ class Cast(TensorOp[DstT]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.y = execute(
-                    context[CURRENT],
                     "Cast",
                     None,
                     x,
@@ -188,7 +185,7 @@ class Cast(TensorOp[DstT]):
 
 
 DEFAULTS = Cast.Options()
-MERGE = Cast.Options.merge
+MERGE = merging(Cast.Options)
 
 
 @describe_missing_args
@@ -246,9 +243,8 @@ def cast(
     fast_path_error = None
     _result: Output[UDstT]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "Cast",
                 name,
                 x,

@@ -6,23 +6,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
-    EagerTensor,
     OpInputs,
     Scope,
     TComplex64,
     TensorOp,
     as_dtype,
     broadcast_of,
-    context,
+    can_broadcast,
     describe_missing_args,
-    elements_in,
     elements_of,
     execute,
     extent_of,
-    graphs,
+    is_eager,
     new,
     sizes_of,
 )
@@ -160,17 +156,10 @@ class Complex(TensorOp[Tout]):
         op: Complex[Uout] = new(Complex)
         fast_path_error = None
         try:
-            if (
-                scope.eager
-                and not graphs.stack
-                and (
-                    type(real) is type(imag) is EagerTensor
-                    and 0 < elements_in(real) * elements_in(imag) < 9223372036854775808
-                    or _holds(real, imag)
-                )
+            if scope.eager and (
+                can_broadcast(real, imag) or is_eager() and _holds(real, imag)
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "Complex",
                     None,
                     real,
@@ -262,17 +251,8 @@ def complex(
     fast_path_error = None
     _result: Output[Uout]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(real) is type(imag) is EagerTensor
-                and 0 < elements_in(real) * elements_in(imag) < 9223372036854775808
-                or _holds(real, imag)
-            )
-        ):
+        if can_broadcast(real, imag) or is_eager() and _holds(real, imag):
             _result = execute(
-                context[CURRENT],
                 "Complex",
                 name,
                 real,

@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -127,9 +124,8 @@ class CompositeTensorVariantFromComponents(TensorOp[TVariant]):
         )
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.encoded = execute(
-                    context[CURRENT],
                     "CompositeTensorVariantFromComponents",
                     None,
                     components,
@@ -188,9 +184,8 @@ def composite_tensor_variant_from_components(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "CompositeTensorVariantFromComponents",
                 name,
                 components,

@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtypes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -132,9 +129,8 @@ class CompositeTensorVariantToComponents(Op):
         op: CompositeTensorVariantToComponents = new(CompositeTensorVariantToComponents)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.components = execute(
-                    context[CURRENT],
                     "CompositeTensorVariantToComponents",
                     None,
                     encoded,
@@ -200,9 +196,8 @@ def composite_tensor_variant_to_components(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "CompositeTensorVariantToComponents",
                 name,
                 encoded,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -16,11 +14,10 @@ from opwright_runtime.gencode import (
     TUint64,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -163,7 +160,7 @@ class StochasticCastToInt(TensorOp[Tout]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(key) is EagerTensor or fits(TUint64, key))
                 and (type(counter) is EagerTensor or fits(TUint64, counter))
                 and (
@@ -174,7 +171,6 @@ class StochasticCastToInt(TensorOp[Tout]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "StochasticCastToInt",
                     None,
                     input,
@@ -252,8 +248,7 @@ def stochastic_cast_to_int(
     _result: Output[Uout]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (type(key) is EagerTensor or fits(TUint64, key))
             and (type(counter) is EagerTensor or fits(TUint64, counter))
             and (
@@ -264,7 +259,6 @@ def stochastic_cast_to_int(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "StochasticCastToInt",
                 name,
                 input,

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -100,8 +97,8 @@ class ToBool(TensorOp[TBool]):
         op: ToBool = new(ToBool)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "ToBool", None, input)
+            if scope.eager and is_eager():
+                op.output = execute("ToBool", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -142,8 +139,8 @@ def to_bool(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "ToBool", name, input)
+        if is_eager():
+            _result = execute("ToBool", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

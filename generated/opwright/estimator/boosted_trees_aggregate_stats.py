@@ -8,19 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -151,7 +148,7 @@ class BoostedTreesAggregateStats(TensorOp[TFloat32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(node_ids) is EagerTensor
                     or type(node_ids) is int
@@ -166,7 +163,6 @@ class BoostedTreesAggregateStats(TensorOp[TFloat32]):
                 )
             ):
                 op.stats_summary = execute(
-                    context[CURRENT],
                     "BoostedTreesAggregateStats",
                     None,
                     node_ids,
@@ -252,8 +248,7 @@ def boosted_trees_aggregate_stats(
     _result: Output[TFloat32]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(node_ids) is EagerTensor
                 or type(node_ids) is int
@@ -268,7 +263,6 @@ def boosted_trees_aggregate_stats(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "BoostedTreesAggregateStats",
                 name,
                 node_ids,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -126,13 +123,9 @@ class BoostedTreesBucketize(Op):
         op: BoostedTreesBucketize = new(BoostedTreesBucketize)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.buckets = execute(
-                    context[CURRENT],
-                    "BoostedTreesBucketize",
-                    None,
-                    float_values,
-                    bucket_boundaries,
+                    "BoostedTreesBucketize", None, float_values, bucket_boundaries
                 )
                 return op
         except Exception as error:
@@ -190,13 +183,9 @@ def boosted_trees_bucketize(
     fast_path_error = None
     _result: list[Output[TInt32]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "BoostedTreesBucketize",
-                name,
-                float_values,
-                bucket_boundaries,
+                "BoostedTreesBucketize", name, float_values, bucket_boundaries
             )
             return _result
     except Exception as error:

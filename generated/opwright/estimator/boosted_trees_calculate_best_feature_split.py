@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -270,7 +268,7 @@ class BoostedTreesCalculateBestFeatureSplit(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(node_id_range) is EagerTensor
                     or type(node_id_range) is int
@@ -287,7 +285,6 @@ class BoostedTreesCalculateBestFeatureSplit(Op):
                     op.right_node_contribs,
                     op.split_with_default_directions,
                 ) = execute(
-                    context[CURRENT],
                     "BoostedTreesCalculateBestFeatureSplit",
                     None,
                     node_id_range,
@@ -313,7 +310,7 @@ class BoostedTreesCalculateBestFeatureSplit(Op):
 
 
 DEFAULTS = BoostedTreesCalculateBestFeatureSplit.Options()
-MERGE = BoostedTreesCalculateBestFeatureSplit.Options.merge
+MERGE = merging(BoostedTreesCalculateBestFeatureSplit.Options)
 
 
 @describe_missing_args
@@ -405,19 +402,14 @@ def boosted_trees_calculate_best_feature_split(
     fast_path_error = None
     _result: BoostedTreesCalculateBestFeatureSplitOutputs
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(node_id_range) is EagerTensor
-                or type(node_id_range) is int
-                and -2147483648 <= node_id_range <= 2147483647
-                or fits(TInt32, node_id_range)
-            )
+        if is_eager() and (
+            type(node_id_range) is EagerTensor
+            or type(node_id_range) is int
+            and -2147483648 <= node_id_range <= 2147483647
+            or fits(TInt32, node_id_range)
         ):
             _result = BoostedTreesCalculateBestFeatureSplitOutputs._make(
                 execute(
-                    context[CURRENT],
                     "BoostedTreesCalculateBestFeatureSplit",
                     name,
                     node_id_range,

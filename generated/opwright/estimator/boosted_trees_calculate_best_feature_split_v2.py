@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -268,7 +265,7 @@ class BoostedTreesCalculateBestFeatureSplitV2(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(node_id_range) is EagerTensor
                     or type(node_id_range) is int
@@ -292,7 +289,6 @@ class BoostedTreesCalculateBestFeatureSplitV2(Op):
                     op.right_node_contribs,
                     op.split_with_default_directions,
                 ) = execute(
-                    context[CURRENT],
                     "BoostedTreesCalculateBestFeatureSplitV2",
                     None,
                     node_id_range,
@@ -422,8 +418,7 @@ def boosted_trees_calculate_best_feature_split_v2(
     _result: BoostedTreesCalculateBestFeatureSplitV2Outputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(node_id_range) is EagerTensor
                 or type(node_id_range) is int
@@ -439,7 +434,6 @@ def boosted_trees_calculate_best_feature_split_v2(
         ):
             _result = BoostedTreesCalculateBestFeatureSplitV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "BoostedTreesCalculateBestFeatureSplitV2",
                     name,
                     node_id_range,

@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -226,7 +223,7 @@ class BoostedTreesCalculateBestGainsPerFeature(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(node_id_range) is EagerTensor
                     or type(node_id_range) is int
@@ -241,7 +238,6 @@ class BoostedTreesCalculateBestGainsPerFeature(Op):
                     op.left_node_contribs_list,
                     op.right_node_contribs_list,
                 ) = execute(
-                    context[CURRENT],
                     "BoostedTreesCalculateBestGainsPerFeature",
                     None,
                     node_id_range,
@@ -352,19 +348,14 @@ def boosted_trees_calculate_best_gains_per_feature(
     fast_path_error = None
     _result: BoostedTreesCalculateBestGainsPerFeatureOutputs
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(node_id_range) is EagerTensor
-                or type(node_id_range) is int
-                and -2147483648 <= node_id_range <= 2147483647
-                or fits(TInt32, node_id_range)
-            )
+        if is_eager() and (
+            type(node_id_range) is EagerTensor
+            or type(node_id_range) is int
+            and -2147483648 <= node_id_range <= 2147483647
+            or fits(TInt32, node_id_range)
         ):
             _result = BoostedTreesCalculateBestGainsPerFeatureOutputs._make(
                 execute(
-                    context[CURRENT],
                     "BoostedTreesCalculateBestGainsPerFeature",
                     name,
                     node_id_range,

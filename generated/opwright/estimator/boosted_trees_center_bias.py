@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -147,9 +144,8 @@ class BoostedTreesCenterBias(TensorOp[TBool]):
         op: BoostedTreesCenterBias = new(BoostedTreesCenterBias)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.continue_centering = execute(
-                    context[CURRENT],
                     "BoostedTreesCenterBias",
                     None,
                     tree_ensemble_handle,
@@ -225,9 +221,8 @@ def boosted_trees_center_bias(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "BoostedTreesCenterBias",
                 name,
                 tree_ensemble_handle,

@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     TInt64,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -163,7 +161,7 @@ class BoostedTreesCreateQuantileStreamResource(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_streams) is EagerTensor
                     or type(num_streams) is int
@@ -172,7 +170,6 @@ class BoostedTreesCreateQuantileStreamResource(Op):
                 )
             ):
                 execute(
-                    context[CURRENT],
                     "BoostedTreesCreateQuantileStreamResource",
                     None,
                     quantile_stream_resource_handle,
@@ -193,7 +190,7 @@ class BoostedTreesCreateQuantileStreamResource(Op):
 
 
 DEFAULTS = BoostedTreesCreateQuantileStreamResource.Options()
-MERGE = BoostedTreesCreateQuantileStreamResource.Options.merge
+MERGE = merging(BoostedTreesCreateQuantileStreamResource.Options)
 
 
 @describe_missing_args
@@ -246,18 +243,13 @@ def boosted_trees_create_quantile_stream_resource(
     fast_path_error = None
     _result: Operation | None
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(num_streams) is EagerTensor
-                or type(num_streams) is int
-                and -9223372036854775808 <= num_streams <= 9223372036854775807
-                or fits(TInt64, num_streams)
-            )
+        if is_eager() and (
+            type(num_streams) is EagerTensor
+            or type(num_streams) is int
+            and -9223372036854775808 <= num_streams <= 9223372036854775807
+            or fits(TInt64, num_streams)
         ):
             _result = execute(
-                context[CURRENT],
                 "BoostedTreesCreateQuantileStreamResource",
                 name,
                 quantile_stream_resource_handle,

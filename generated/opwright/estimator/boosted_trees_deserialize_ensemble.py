@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -123,7 +120,7 @@ class BoostedTreesDeserializeEnsemble(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(stamp_token) is EagerTensor
                     or type(stamp_token) is int
@@ -132,7 +129,6 @@ class BoostedTreesDeserializeEnsemble(Op):
                 )
             ):
                 execute(
-                    context[CURRENT],
                     "BoostedTreesDeserializeEnsemble",
                     None,
                     tree_ensemble_handle,
@@ -194,18 +190,13 @@ def boosted_trees_deserialize_ensemble(
     fast_path_error = None
     _result: Operation | None
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(stamp_token) is EagerTensor
-                or type(stamp_token) is int
-                and -9223372036854775808 <= stamp_token <= 9223372036854775807
-                or fits(TInt64, stamp_token)
-            )
+        if is_eager() and (
+            type(stamp_token) is EagerTensor
+            or type(stamp_token) is int
+            and -9223372036854775808 <= stamp_token <= 9223372036854775807
+            or fits(TInt64, stamp_token)
         ):
             _result = execute(
-                context[CURRENT],
                 "BoostedTreesDeserializeEnsemble",
                 name,
                 tree_ensemble_handle,

@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TResource,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -149,9 +147,8 @@ class BoostedTreesEnsembleResourceHandleOp(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.resource = execute(
-                    context[CURRENT],
                     "BoostedTreesEnsembleResourceHandleOp",
                     None,
                     "container",
@@ -171,7 +168,7 @@ class BoostedTreesEnsembleResourceHandleOp(TensorOp[TResource]):
 
 
 DEFAULTS = BoostedTreesEnsembleResourceHandleOp.Options()
-MERGE = BoostedTreesEnsembleResourceHandleOp.Options.merge
+MERGE = merging(BoostedTreesEnsembleResourceHandleOp.Options)
 
 
 @describe_missing_args
@@ -219,9 +216,8 @@ def boosted_trees_ensemble_resource_handle_op(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "BoostedTreesEnsembleResourceHandleOp",
                 name,
                 "container",

@@ -8,19 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TString,
     TensorOp,
     all_tensors,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -139,14 +136,13 @@ class BoostedTreesExampleDebugOutputs(TensorOp[TString]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     all_tensors(bucketized_features)
                     or fits(TInt32, bucketized_features)
                 )
             ):
                 op.examples_debug_outputs_serialized = execute(
-                    context[CURRENT],
                     "BoostedTreesExampleDebugOutputs",
                     None,
                     tree_ensemble_handle,
@@ -218,13 +214,10 @@ def boosted_trees_example_debug_outputs(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (all_tensors(bucketized_features) or fits(TInt32, bucketized_features))
+        if is_eager() and (
+            all_tensors(bucketized_features) or fits(TInt32, bucketized_features)
         ):
             _result = execute(
-                context[CURRENT],
                 "BoostedTreesExampleDebugOutputs",
                 name,
                 tree_ensemble_handle,

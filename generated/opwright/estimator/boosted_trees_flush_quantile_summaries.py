@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -118,9 +115,8 @@ class BoostedTreesFlushQuantileSummaries(Op):
         op: BoostedTreesFlushQuantileSummaries = new(BoostedTreesFlushQuantileSummaries)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.summaries = execute(
-                    context[CURRENT],
                     "BoostedTreesFlushQuantileSummaries",
                     None,
                     quantile_stream_resource_handle,
@@ -183,9 +179,8 @@ def boosted_trees_flush_quantile_summaries(
     fast_path_error = None
     _result: list[Output[TFloat32]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "BoostedTreesFlushQuantileSummaries",
                 name,
                 quantile_stream_resource_handle,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -153,19 +150,14 @@ class BoostedTreesGetEnsembleStates(Op):
         op: BoostedTreesGetEnsembleStates = new(BoostedTreesGetEnsembleStates)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 (
                     op.stamp_token,
                     op.num_trees,
                     op.num_finalized_trees,
                     op.num_attempted_layers,
                     op.last_layer_nodes_range,
-                ) = execute(
-                    context[CURRENT],
-                    "BoostedTreesGetEnsembleStates",
-                    None,
-                    tree_ensemble_handle,
-                )
+                ) = execute("BoostedTreesGetEnsembleStates", None, tree_ensemble_handle)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -218,14 +210,9 @@ def boosted_trees_get_ensemble_states(
     fast_path_error = None
     _result: BoostedTreesGetEnsembleStatesOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = BoostedTreesGetEnsembleStatesOutputs._make(
-                execute(
-                    context[CURRENT],
-                    "BoostedTreesGetEnsembleStates",
-                    name,
-                    tree_ensemble_handle,
-                )
+                execute("BoostedTreesGetEnsembleStates", name, tree_ensemble_handle)
             )
             return _result
     except Exception as error:

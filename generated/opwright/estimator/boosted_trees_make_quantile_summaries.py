@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -130,9 +127,8 @@ class BoostedTreesMakeQuantileSummaries(Op):
         op: BoostedTreesMakeQuantileSummaries = new(BoostedTreesMakeQuantileSummaries)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.summaries = execute(
-                    context[CURRENT],
                     "BoostedTreesMakeQuantileSummaries",
                     None,
                     float_values,
@@ -197,9 +193,8 @@ def boosted_trees_make_quantile_summaries(
     fast_path_error = None
     _result: list[Output[TFloat32]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "BoostedTreesMakeQuantileSummaries",
                 name,
                 float_values,

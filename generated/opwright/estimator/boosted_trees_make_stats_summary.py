@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
@@ -17,11 +15,10 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     all_tensors,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -158,7 +155,7 @@ class BoostedTreesMakeStatsSummary(TensorOp[TFloat32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(node_ids) is EagerTensor
                     or type(node_ids) is int
@@ -171,7 +168,6 @@ class BoostedTreesMakeStatsSummary(TensorOp[TFloat32]):
                 )
             ):
                 op.stats_summary = execute(
-                    context[CURRENT],
                     "BoostedTreesMakeStatsSummary",
                     None,
                     node_ids,
@@ -258,8 +254,7 @@ def boosted_trees_make_stats_summary(
     _result: Output[TFloat32]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(node_ids) is EagerTensor
                 or type(node_ids) is int
@@ -272,7 +267,6 @@ def boosted_trees_make_stats_summary(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "BoostedTreesMakeStatsSummary",
                 name,
                 node_ids,

@@ -8,19 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TFloat32,
     TInt32,
     TensorOp,
     all_tensors,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -138,14 +135,13 @@ class BoostedTreesPredict(TensorOp[TFloat32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     all_tensors(bucketized_features)
                     or fits(TInt32, bucketized_features)
                 )
             ):
                 op.logits = execute(
-                    context[CURRENT],
                     "BoostedTreesPredict",
                     None,
                     tree_ensemble_handle,
@@ -216,13 +212,10 @@ def boosted_trees_predict(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (all_tensors(bucketized_features) or fits(TInt32, bucketized_features))
+        if is_eager() and (
+            all_tensors(bucketized_features) or fits(TInt32, bucketized_features)
         ):
             _result = execute(
-                context[CURRENT],
                 "BoostedTreesPredict",
                 name,
                 tree_ensemble_handle,

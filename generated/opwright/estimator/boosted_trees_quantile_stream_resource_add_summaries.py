@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -127,9 +124,8 @@ class BoostedTreesQuantileStreamResourceAddSummaries(Op):
         )
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "BoostedTreesQuantileStreamResourceAddSummaries",
                     None,
                     quantile_stream_resource_handle,
@@ -188,9 +184,8 @@ def boosted_trees_quantile_stream_resource_add_summaries(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "BoostedTreesQuantileStreamResourceAddSummaries",
                 name,
                 quantile_stream_resource_handle,

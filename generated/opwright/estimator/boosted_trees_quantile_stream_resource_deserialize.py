@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -137,9 +134,8 @@ class BoostedTreesQuantileStreamResourceDeserialize(Op):
         )
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "BoostedTreesQuantileStreamResourceDeserialize",
                     None,
                     quantile_stream_resource_handle,
@@ -204,9 +200,8 @@ def boosted_trees_quantile_stream_resource_deserialize(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "BoostedTreesQuantileStreamResourceDeserialize",
                 name,
                 quantile_stream_resource_handle,

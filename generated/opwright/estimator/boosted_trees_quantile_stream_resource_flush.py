@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -158,7 +156,7 @@ class BoostedTreesQuantileStreamResourceFlush(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_buckets) is EagerTensor
                     or type(num_buckets) is int
@@ -167,7 +165,6 @@ class BoostedTreesQuantileStreamResourceFlush(Op):
                 )
             ):
                 execute(
-                    context[CURRENT],
                     "BoostedTreesQuantileStreamResourceFlush",
                     None,
                     quantile_stream_resource_handle,
@@ -187,7 +184,7 @@ class BoostedTreesQuantileStreamResourceFlush(Op):
 
 
 DEFAULTS = BoostedTreesQuantileStreamResourceFlush.Options()
-MERGE = BoostedTreesQuantileStreamResourceFlush.Options.merge
+MERGE = merging(BoostedTreesQuantileStreamResourceFlush.Options)
 
 
 @describe_missing_args
@@ -237,18 +234,13 @@ def boosted_trees_quantile_stream_resource_flush(
     fast_path_error = None
     _result: Operation | None
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(num_buckets) is EagerTensor
-                or type(num_buckets) is int
-                and -9223372036854775808 <= num_buckets <= 9223372036854775807
-                or fits(TInt64, num_buckets)
-            )
+        if is_eager() and (
+            type(num_buckets) is EagerTensor
+            or type(num_buckets) is int
+            and -9223372036854775808 <= num_buckets <= 9223372036854775807
+            or fits(TInt64, num_buckets)
         ):
             _result = execute(
-                context[CURRENT],
                 "BoostedTreesQuantileStreamResourceFlush",
                 name,
                 quantile_stream_resource_handle,

@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -122,9 +119,8 @@ class BoostedTreesQuantileStreamResourceGetBucketBoundaries(Op):
         )
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.bucket_boundaries = execute(
-                    context[CURRENT],
                     "BoostedTreesQuantileStreamResourceGetBucketBoundaries",
                     None,
                     quantile_stream_resource_handle,
@@ -188,9 +184,8 @@ def boosted_trees_quantile_stream_resource_get_bucket_boundaries(
     fast_path_error = None
     _result: list[Output[TFloat32]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "BoostedTreesQuantileStreamResourceGetBucketBoundaries",
                 name,
                 quantile_stream_resource_handle,

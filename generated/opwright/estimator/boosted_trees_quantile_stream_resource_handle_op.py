@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TResource,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -155,9 +153,8 @@ class BoostedTreesQuantileStreamResourceHandleOp(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.resource = execute(
-                    context[CURRENT],
                     "BoostedTreesQuantileStreamResourceHandleOp",
                     None,
                     "container",
@@ -177,7 +174,7 @@ class BoostedTreesQuantileStreamResourceHandleOp(TensorOp[TResource]):
 
 
 DEFAULTS = BoostedTreesQuantileStreamResourceHandleOp.Options()
-MERGE = BoostedTreesQuantileStreamResourceHandleOp.Options.merge
+MERGE = merging(BoostedTreesQuantileStreamResourceHandleOp.Options)
 
 
 @describe_missing_args
@@ -227,9 +224,8 @@ def boosted_trees_quantile_stream_resource_handle_op(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "BoostedTreesQuantileStreamResourceHandleOp",
                 name,
                 "container",

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -125,12 +122,9 @@ class BoostedTreesSerializeEnsemble(Op):
         op: BoostedTreesSerializeEnsemble = new(BoostedTreesSerializeEnsemble)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.stamp_token, op.tree_ensemble_serialized = execute(
-                    context[CURRENT],
-                    "BoostedTreesSerializeEnsemble",
-                    None,
-                    tree_ensemble_handle,
+                    "BoostedTreesSerializeEnsemble", None, tree_ensemble_handle
                 )
                 return op
         except Exception as error:
@@ -178,14 +172,9 @@ def boosted_trees_serialize_ensemble(
     fast_path_error = None
     _result: BoostedTreesSerializeEnsembleOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = BoostedTreesSerializeEnsembleOutputs._make(
-                execute(
-                    context[CURRENT],
-                    "BoostedTreesSerializeEnsemble",
-                    name,
-                    tree_ensemble_handle,
-                )
+                execute("BoostedTreesSerializeEnsemble", name, tree_ensemble_handle)
             )
             return _result
     except Exception as error:

@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -178,7 +175,7 @@ class BoostedTreesSparseAggregateStats(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(node_ids) is EagerTensor
                     or type(node_ids) is int
@@ -209,7 +206,6 @@ class BoostedTreesSparseAggregateStats(Op):
                     op.stats_summary_values,
                     op.stats_summary_shape,
                 ) = execute(
-                    context[CURRENT],
                     "BoostedTreesSparseAggregateStats",
                     None,
                     node_ids,
@@ -309,8 +305,7 @@ def boosted_trees_sparse_aggregate_stats(
     _result: BoostedTreesSparseAggregateStatsOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(node_ids) is EagerTensor
                 or type(node_ids) is int
@@ -338,7 +333,6 @@ def boosted_trees_sparse_aggregate_stats(
         ):
             _result = BoostedTreesSparseAggregateStatsOutputs._make(
                 execute(
-                    context[CURRENT],
                     "BoostedTreesSparseAggregateStats",
                     name,
                     node_ids,

@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -275,7 +273,7 @@ class BoostedTreesSparseCalculateBestFeatureSplit(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(node_id_range) is EagerTensor
                     or type(node_id_range) is int
@@ -304,7 +302,6 @@ class BoostedTreesSparseCalculateBestFeatureSplit(Op):
                     op.right_node_contribs,
                     op.split_with_default_directions,
                 ) = execute(
-                    context[CURRENT],
                     "BoostedTreesSparseCalculateBestFeatureSplit",
                     None,
                     node_id_range,
@@ -341,7 +338,7 @@ class BoostedTreesSparseCalculateBestFeatureSplit(Op):
 
 
 DEFAULTS = BoostedTreesSparseCalculateBestFeatureSplit.Options()
-MERGE = BoostedTreesSparseCalculateBestFeatureSplit.Options.merge
+MERGE = merging(BoostedTreesSparseCalculateBestFeatureSplit.Options)
 
 
 @describe_missing_args
@@ -435,8 +432,7 @@ def boosted_trees_sparse_calculate_best_feature_split(
     _result: BoostedTreesSparseCalculateBestFeatureSplitOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(node_id_range) is EagerTensor
                 or type(node_id_range) is int
@@ -458,7 +454,6 @@ def boosted_trees_sparse_calculate_best_feature_split(
         ):
             _result = BoostedTreesSparseCalculateBestFeatureSplitOutputs._make(
                 execute(
-                    context[CURRENT],
                     "BoostedTreesSparseCalculateBestFeatureSplit",
                     name,
                     node_id_range,

@@ -8,19 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
     all_tensors,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -179,7 +176,7 @@ class BoostedTreesTrainingPredict(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(cached_tree_ids) is EagerTensor
                     or type(cached_tree_ids) is int
@@ -198,7 +195,6 @@ class BoostedTreesTrainingPredict(Op):
                 )
             ):
                 op.partial_logits, op.tree_ids, op.node_ids = execute(
-                    context[CURRENT],
                     "BoostedTreesTrainingPredict",
                     None,
                     tree_ensemble_handle,
@@ -286,8 +282,7 @@ def boosted_trees_training_predict(
     _result: BoostedTreesTrainingPredictOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(cached_tree_ids) is EagerTensor
                 or type(cached_tree_ids) is int
@@ -304,7 +299,6 @@ def boosted_trees_training_predict(
         ):
             _result = BoostedTreesTrainingPredictOutputs._make(
                 execute(
-                    context[CURRENT],
                     "BoostedTreesTrainingPredict",
                     name,
                     tree_ensemble_handle,

@@ -8,19 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
     all_tensors,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -181,7 +178,7 @@ class BoostedTreesUpdateEnsemble(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(feature_ids) is EagerTensor
                     or type(feature_ids) is int
@@ -198,7 +195,6 @@ class BoostedTreesUpdateEnsemble(Op):
                 )
             ):
                 execute(
-                    context[CURRENT],
                     "BoostedTreesUpdateEnsemble",
                     None,
                     tree_ensemble_handle,
@@ -309,8 +305,7 @@ def boosted_trees_update_ensemble(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(feature_ids) is EagerTensor
                 or type(feature_ids) is int
@@ -327,7 +322,6 @@ def boosted_trees_update_ensemble(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "BoostedTreesUpdateEnsemble",
                 name,
                 tree_ensemble_handle,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     all_tensors,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -226,7 +224,7 @@ class BoostedTreesUpdateEnsembleV2(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(feature_ids) or fits(TInt32, feature_ids))
                 and (all_tensors(dimension_ids) or fits(TInt32, dimension_ids))
                 and (all_tensors(node_ids) or fits(TInt32, node_ids))
@@ -245,7 +243,6 @@ class BoostedTreesUpdateEnsembleV2(Op):
                 )
             ):
                 execute(
-                    context[CURRENT],
                     "BoostedTreesUpdateEnsembleV2",
                     None,
                     tree_ensemble_handle,
@@ -288,7 +285,7 @@ class BoostedTreesUpdateEnsembleV2(Op):
 
 
 DEFAULTS = BoostedTreesUpdateEnsembleV2.Options()
-MERGE = BoostedTreesUpdateEnsembleV2.Options.merge
+MERGE = merging(BoostedTreesUpdateEnsembleV2.Options)
 
 
 @describe_missing_args
@@ -377,8 +374,7 @@ def boosted_trees_update_ensemble_v2(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (all_tensors(feature_ids) or fits(TInt32, feature_ids))
             and (all_tensors(dimension_ids) or fits(TInt32, dimension_ids))
             and (all_tensors(node_ids) or fits(TInt32, node_ids))
@@ -397,7 +393,6 @@ def boosted_trees_update_ensemble_v2(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "BoostedTreesUpdateEnsembleV2",
                 name,
                 tree_ensemble_handle,

@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -103,12 +100,9 @@ class IsBoostedTreesEnsembleInitialized(TensorOp[TBool]):
         op: IsBoostedTreesEnsembleInitialized = new(IsBoostedTreesEnsembleInitialized)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.is_initialized = execute(
-                    context[CURRENT],
-                    "IsBoostedTreesEnsembleInitialized",
-                    None,
-                    tree_ensemble_handle,
+                    "IsBoostedTreesEnsembleInitialized", None, tree_ensemble_handle
                 )
                 return op
         except Exception as error:
@@ -154,12 +148,9 @@ def is_boosted_trees_ensemble_initialized(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "IsBoostedTreesEnsembleInitialized",
-                name,
-                tree_ensemble_handle,
+                "IsBoostedTreesEnsembleInitialized", name, tree_ensemble_handle
             )
             return _result
     except Exception as error:

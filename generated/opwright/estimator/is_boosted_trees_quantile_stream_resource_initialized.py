@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -114,9 +111,8 @@ class IsBoostedTreesQuantileStreamResourceInitialized(TensorOp[TBool]):
         )
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.is_initialized = execute(
-                    context[CURRENT],
                     "IsBoostedTreesQuantileStreamResourceInitialized",
                     None,
                     quantile_stream_resource_handle,
@@ -168,9 +164,8 @@ def is_boosted_trees_quantile_stream_resource_initialized(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "IsBoostedTreesQuantileStreamResourceInitialized",
                 name,
                 quantile_stream_resource_handle,

@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -246,9 +244,8 @@ class Batch(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.batched_tensors, op.batch_index, op.id = execute(
-                    context[CURRENT],
                     "Batch",
                     None,
                     in_tensors,
@@ -293,7 +290,7 @@ class Batch(Op):
 
 
 DEFAULTS = Batch.Options()
-MERGE = Batch.Options.merge
+MERGE = merging(Batch.Options)
 
 
 @describe_missing_args
@@ -372,10 +369,9 @@ def batch(
     fast_path_error = None
     _result: BatchOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = BatchOutputs._make(
                 execute(
-                    context[CURRENT],
                     "Batch",
                     name,
                     in_tensors,

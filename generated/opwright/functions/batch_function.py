@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -501,9 +499,8 @@ class BatchFunction(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.out_tensors = execute(
-                    context[CURRENT],
                     "BatchFunction",
                     None,
                     in_tensors,
@@ -588,7 +585,7 @@ class BatchFunction(Op):
 
 
 DEFAULTS = BatchFunction.Options()
-MERGE = BatchFunction.Options.merge
+MERGE = merging(BatchFunction.Options)
 
 
 @describe_missing_args
@@ -730,9 +727,8 @@ def batch_function(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "BatchFunction",
                 name,
                 in_tensors,

@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -162,9 +160,8 @@ class EagerPyFunc(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "EagerPyFunc",
                     None,
                     input,
@@ -187,7 +184,7 @@ class EagerPyFunc(Op):
 
 
 DEFAULTS = EagerPyFunc.Options()
-MERGE = EagerPyFunc.Options.merge
+MERGE = merging(EagerPyFunc.Options)
 
 
 @describe_missing_args
@@ -240,9 +237,8 @@ def eager_py_func(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "EagerPyFunc",
                 name,
                 input,

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     most_of,
     new,
     product_of,
@@ -204,11 +202,10 @@ class MapDefun(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(arguments, captured_inputs, output_shapes)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "MapDefun",
                     None,
                     arguments,
@@ -239,7 +236,7 @@ class MapDefun(Op):
 
 
 DEFAULTS = MapDefun.Options()
-MERGE = MapDefun.Options.merge
+MERGE = merging(MapDefun.Options)
 
 
 def _holds(
@@ -331,13 +328,8 @@ def map_defun(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(arguments, captured_inputs, output_shapes)
-        ):
+        if is_eager() and _holds(arguments, captured_inputs, output_shapes):
             _result = execute(
-                context[CURRENT],
                 "MapDefun",
                 name,
                 arguments,

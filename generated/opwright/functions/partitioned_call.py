@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -187,9 +185,8 @@ class PartitionedCall(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "PartitionedCall",
                     None,
                     args,
@@ -222,7 +219,7 @@ class PartitionedCall(Op):
 
 
 DEFAULTS = PartitionedCall.Options()
-MERGE = PartitionedCall.Options.merge
+MERGE = merging(PartitionedCall.Options)
 
 
 @describe_missing_args
@@ -285,9 +282,8 @@ def partitioned_call(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "PartitionedCall",
                 name,
                 args,

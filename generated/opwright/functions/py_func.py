@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtypes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -139,16 +136,9 @@ class PyFunc(Op):
         op: PyFunc = new(PyFunc)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
-                    "PyFunc",
-                    None,
-                    input,
-                    "token",
-                    token,
-                    "Tout",
-                    as_dtypes(Tout),
+                    "PyFunc", None, input, "token", token, "Tout", as_dtypes(Tout)
                 )
                 return op
         except Exception as error:
@@ -210,16 +200,9 @@ def py_func(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "PyFunc",
-                name,
-                input,
-                "token",
-                token,
-                "Tout",
-                as_dtypes(Tout),
+                "PyFunc", name, input, "token", token, "Tout", as_dtypes(Tout)
             )
             return _result
     except Exception as error:

@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtypes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -128,9 +125,8 @@ class PyFuncStateless(Op):
         op: PyFuncStateless = new(PyFuncStateless)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "PyFuncStateless",
                     None,
                     input,
@@ -193,16 +189,9 @@ def py_func_stateless(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "PyFuncStateless",
-                name,
-                input,
-                "token",
-                token,
-                "Tout",
-                as_dtypes(Tout),
+                "PyFuncStateless", name, input, "token", token, "Tout", as_dtypes(Tout)
             )
             return _result
     except Exception as error:

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtypes,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -141,17 +138,9 @@ class RemoteCall(Op):
         op: RemoteCall = new(RemoteCall)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(target):
+            if scope.eager and is_eager() and _holds(target):
                 op.output = execute(
-                    context[CURRENT],
-                    "RemoteCall",
-                    None,
-                    target,
-                    args,
-                    "Tout",
-                    as_dtypes(Tout),
-                    "f",
-                    f,
+                    "RemoteCall", None, target, args, "Tout", as_dtypes(Tout), "f", f
                 )
                 return op
         except Exception as error:
@@ -219,17 +208,9 @@ def remote_call(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack and _holds(target):
+        if is_eager() and _holds(target):
             _result = execute(
-                context[CURRENT],
-                "RemoteCall",
-                name,
-                target,
-                args,
-                "Tout",
-                as_dtypes(Tout),
-                "f",
-                f,
+                "RemoteCall", name, target, args, "Tout", as_dtypes(Tout), "f", f
             )
             return _result
     except Exception as error:

@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     results_of,
 )
@@ -193,9 +191,8 @@ class StatefulPartitionedCall(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(Tout, f):
+            if scope.eager and is_eager() and _holds(Tout, f):
                 op.output = execute(
-                    context[CURRENT],
                     "StatefulPartitionedCall",
                     None,
                     args,
@@ -228,7 +225,7 @@ class StatefulPartitionedCall(Op):
 
 
 DEFAULTS = StatefulPartitionedCall.Options()
-MERGE = StatefulPartitionedCall.Options.merge
+MERGE = merging(StatefulPartitionedCall.Options)
 
 
 def _holds(Tout: Sequence[object], f: object) -> bool:
@@ -299,9 +296,8 @@ def stateful_partitioned_call(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack and _holds(Tout, f):
+        if is_eager() and _holds(Tout, f):
             _result = execute(
-                context[CURRENT],
                 "StatefulPartitionedCall",
                 name,
                 args,

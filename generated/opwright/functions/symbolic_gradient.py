@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtypes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -143,16 +140,9 @@ class SymbolicGradient(Op):
         op: SymbolicGradient = new(SymbolicGradient)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
-                    "SymbolicGradient",
-                    None,
-                    input,
-                    "Tout",
-                    as_dtypes(Tout),
-                    "f",
-                    f,
+                    "SymbolicGradient", None, input, "Tout", as_dtypes(Tout), "f", f
                 )
                 return op
         except Exception as error:
@@ -214,16 +204,9 @@ def symbolic_gradient(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "SymbolicGradient",
-                name,
-                input,
-                "Tout",
-                as_dtypes(Tout),
-                "f",
-                f,
+                "SymbolicGradient", name, input, "Tout", as_dtypes(Tout), "f", f
             )
             return _result
     except Exception as error:

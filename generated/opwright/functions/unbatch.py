@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     are_spans,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
     sizes_of,
@@ -188,7 +186,7 @@ class Unbatch(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(batch_index) is EagerTensor
                     or type(batch_index) is int
@@ -204,7 +202,6 @@ class Unbatch(TensorOp[T]):
                 and _holds(batched_tensor, batch_index)
             ):
                 op.unbatched_tensor = execute(
-                    context[CURRENT],
                     "Unbatch",
                     None,
                     batched_tensor,
@@ -233,7 +230,7 @@ class Unbatch(TensorOp[T]):
 
 
 DEFAULTS = Unbatch.Options()
-MERGE = Unbatch.Options.merge
+MERGE = merging(Unbatch.Options)
 
 
 def _holds(batched_tensor: object, batch_index: object) -> bool:
@@ -304,8 +301,7 @@ def unbatch(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(batch_index) is EagerTensor
                 or type(batch_index) is int
@@ -321,7 +317,6 @@ def unbatch(
             and _holds(batched_tensor, batch_index)
         ):
             _result = execute(
-                context[CURRENT],
                 "Unbatch",
                 name,
                 batched_tensor,

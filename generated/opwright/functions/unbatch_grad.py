@@ -6,21 +6,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TInt64,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_pair,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -179,7 +177,7 @@ class UnbatchGrad(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(batch_index) is EagerTensor
                     or type(batch_index) is int
@@ -198,7 +196,6 @@ class UnbatchGrad(TensorOp[T]):
                 )
             ):
                 op.batched_grad = execute(
-                    context[CURRENT],
                     "UnbatchGrad",
                     None,
                     original_input,
@@ -222,7 +219,7 @@ class UnbatchGrad(TensorOp[T]):
 
 
 DEFAULTS = UnbatchGrad.Options()
-MERGE = UnbatchGrad.Options.merge
+MERGE = merging(UnbatchGrad.Options)
 
 
 @describe_missing_args
@@ -278,8 +275,7 @@ def unbatch_grad(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(batch_index) is EagerTensor
                 or type(batch_index) is int
@@ -298,7 +294,6 @@ def unbatch_grad(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "UnbatchGrad",
                 name,
                 original_input,

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TFloat32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -137,9 +134,8 @@ class AdjustContrast(TensorOp[TFloat32]):
         op: AdjustContrast = new(AdjustContrast)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "AdjustContrast",
                     None,
                     images,
@@ -206,15 +202,9 @@ def adjust_contrast(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "AdjustContrast",
-                name,
-                images,
-                contrast_factor,
-                min_value,
-                max_value,
+                "AdjustContrast", name, images, contrast_factor, min_value, max_value
             )
             return _result
     except Exception as error:

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -129,10 +126,8 @@ class AdjustContrastv2(TensorOp[T]):
         op: AdjustContrastv2[U] = new(AdjustContrastv2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(
-                    context[CURRENT], "AdjustContrastv2", None, images, contrast_factor
-                )
+            if scope.eager and is_eager():
+                op.output = execute("AdjustContrastv2", None, images, contrast_factor)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -185,10 +180,8 @@ def adjust_contrastv2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "AdjustContrastv2", name, images, contrast_factor
-            )
+        if is_eager():
+            _result = execute("AdjustContrastv2", name, images, contrast_factor)
             return _result
     except Exception as error:
         fast_path_error = error

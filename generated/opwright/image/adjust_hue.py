@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     is_nan_free,
     new,
     value_of,
@@ -129,8 +126,8 @@ class AdjustHue(TensorOp[T]):
         op: AdjustHue[U] = new(AdjustHue)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(delta):
-                op.output = execute(context[CURRENT], "AdjustHue", None, images, delta)
+            if scope.eager and is_eager() and _holds(delta):
+                op.output = execute("AdjustHue", None, images, delta)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -190,8 +187,8 @@ def adjust_hue(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(delta):
-            _result = execute(context[CURRENT], "AdjustHue", name, images, delta)
+        if is_eager() and _holds(delta):
+            _result = execute("AdjustHue", name, images, delta)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -120,10 +117,8 @@ class AdjustSaturation(TensorOp[T]):
         op: AdjustSaturation[U] = new(AdjustSaturation)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(
-                    context[CURRENT], "AdjustSaturation", None, images, scale
-                )
+            if scope.eager and is_eager():
+                op.output = execute("AdjustSaturation", None, images, scale)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -172,8 +167,8 @@ def adjust_saturation(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "AdjustSaturation", name, images, scale)
+        if is_eager():
+            _result = execute("AdjustSaturation", name, images, scale)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,13 +15,13 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     rank_of,
     sizes_of,
@@ -244,7 +242,7 @@ class CombinedNonMaxSuppression(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(max_output_size_per_class) is EagerTensor
                     or type(max_output_size_per_class) is int
@@ -265,7 +263,6 @@ class CombinedNonMaxSuppression(Op):
                     op.nmsed_classes,
                     op.valid_detections,
                 ) = execute(
-                    context[CURRENT],
                     "CombinedNonMaxSuppression",
                     None,
                     boxes,
@@ -298,7 +295,7 @@ class CombinedNonMaxSuppression(Op):
 
 
 DEFAULTS = CombinedNonMaxSuppression.Options()
-MERGE = CombinedNonMaxSuppression.Options.merge
+MERGE = merging(CombinedNonMaxSuppression.Options)
 
 
 def _holds(
@@ -398,8 +395,7 @@ def combined_non_max_suppression(
     _result: CombinedNonMaxSuppressionOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(max_output_size_per_class) is EagerTensor
                 or type(max_output_size_per_class) is int
@@ -416,7 +412,6 @@ def combined_non_max_suppression(
         ):
             _result = CombinedNonMaxSuppressionOutputs._make(
                 execute(
-                    context[CURRENT],
                     "CombinedNonMaxSuppression",
                     name,
                     boxes,

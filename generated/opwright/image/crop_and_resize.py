@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -16,15 +14,15 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     least_of,
+    merging,
     most_of,
     new,
     sizes_of,
@@ -217,7 +215,7 @@ class CropAndResize(TensorOp[TFloat32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(box_ind) is EagerTensor
                     or type(box_ind) is int
@@ -233,7 +231,6 @@ class CropAndResize(TensorOp[TFloat32]):
                 and _holds(image, boxes, box_ind, crop_size)
             ):
                 op.crops = execute(
-                    context[CURRENT],
                     "CropAndResize",
                     None,
                     image,
@@ -257,7 +254,7 @@ class CropAndResize(TensorOp[TFloat32]):
 
 
 DEFAULTS = CropAndResize.Options()
-MERGE = CropAndResize.Options.merge
+MERGE = merging(CropAndResize.Options)
 
 
 def _holds(image: object, boxes: object, box_ind: object, crop_size: object) -> bool:
@@ -343,8 +340,7 @@ def crop_and_resize(
     _result: Output[TFloat32]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(box_ind) is EagerTensor
                 or type(box_ind) is int
@@ -360,7 +356,6 @@ def crop_and_resize(
             and _holds(image, boxes, box_ind, crop_size)
         ):
             _result = execute(
-                context[CURRENT],
                 "CropAndResize",
                 name,
                 image,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,13 +15,13 @@ from opwright_runtime.gencode import (
     TFloat32,
     TInt32,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     least_of,
+    merging,
     most_of,
     new,
 )
@@ -179,7 +177,7 @@ class CropAndResizeGradBoxes(TensorOp[TFloat32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(box_ind) is EagerTensor
                     or type(box_ind) is int
@@ -189,7 +187,6 @@ class CropAndResizeGradBoxes(TensorOp[TFloat32]):
                 and _holds(boxes)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "CropAndResizeGradBoxes",
                     None,
                     grads,
@@ -211,7 +208,7 @@ class CropAndResizeGradBoxes(TensorOp[TFloat32]):
 
 
 DEFAULTS = CropAndResizeGradBoxes.Options()
-MERGE = CropAndResizeGradBoxes.Options.merge
+MERGE = merging(CropAndResizeGradBoxes.Options)
 
 
 def _holds(boxes: object) -> bool:
@@ -274,8 +271,7 @@ def crop_and_resize_grad_boxes(
     _result: Output[TFloat32]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(box_ind) is EagerTensor
                 or type(box_ind) is int
@@ -285,7 +281,6 @@ def crop_and_resize_grad_boxes(
             and _holds(boxes)
         ):
             _result = execute(
-                context[CURRENT],
                 "CropAndResizeGradBoxes",
                 name,
                 grads,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -19,15 +17,15 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     contents_of,
-    context,
     default,
     describe_missing_args,
     dtype_name,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     least_of,
+    merging,
     most_of,
     new,
 )
@@ -190,7 +188,7 @@ class CropAndResizeGradImage(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(box_ind) is EagerTensor
                     or type(box_ind) is int
@@ -206,7 +204,6 @@ class CropAndResizeGradImage(TensorOp[T]):
                 and _holds(boxes, image_size, T)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "CropAndResizeGradImage",
                     None,
                     grads,
@@ -230,7 +227,7 @@ class CropAndResizeGradImage(TensorOp[T]):
 
 
 DEFAULTS = CropAndResizeGradImage.Options()
-MERGE = CropAndResizeGradImage.Options.merge
+MERGE = merging(CropAndResizeGradImage.Options)
 
 
 def _holds(boxes: object, image_size: object, T: object) -> bool:
@@ -301,8 +298,7 @@ def crop_and_resize_grad_image(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(box_ind) is EagerTensor
                 or type(box_ind) is int
@@ -318,7 +314,6 @@ def crop_and_resize_grad_image(
             and _holds(boxes, image_size, T)
         ):
             _result = execute(
-                context[CURRENT],
                 "CropAndResizeGradImage",
                 name,
                 grads,

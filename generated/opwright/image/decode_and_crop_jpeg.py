@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,13 +15,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -232,7 +230,7 @@ class DecodeAndCropJpeg(TensorOp[TUint8]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(crop_window) is EagerTensor
                     or type(crop_window) is int
@@ -242,7 +240,6 @@ class DecodeAndCropJpeg(TensorOp[TUint8]):
                 and _holds(crop_window)
             ):
                 op.image = execute(
-                    context[CURRENT],
                     "DecodeAndCropJpeg",
                     None,
                     contents,
@@ -279,7 +276,7 @@ class DecodeAndCropJpeg(TensorOp[TUint8]):
 
 
 DEFAULTS = DecodeAndCropJpeg.Options()
-MERGE = DecodeAndCropJpeg.Options.merge
+MERGE = merging(DecodeAndCropJpeg.Options)
 
 
 def _holds(crop_window: object) -> bool:
@@ -363,8 +360,7 @@ def decode_and_crop_jpeg(
     _result: Output[TUint8]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(crop_window) is EagerTensor
                 or type(crop_window) is int
@@ -374,7 +370,6 @@ def decode_and_crop_jpeg(
             and _holds(crop_window)
         ):
             _result = execute(
-                context[CURRENT],
                 "DecodeAndCropJpeg",
                 name,
                 contents,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TUint8,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -133,14 +131,9 @@ class DecodeBmp(TensorOp[TUint8]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.image = execute(
-                    context[CURRENT],
-                    "DecodeBmp",
-                    None,
-                    contents,
-                    "channels",
-                    opts.channels,
+                    "DecodeBmp", None, contents, "channels", opts.channels
                 )
                 return op
         except Exception as error:
@@ -151,7 +144,7 @@ class DecodeBmp(TensorOp[TUint8]):
 
 
 DEFAULTS = DecodeBmp.Options()
-MERGE = DecodeBmp.Options.merge
+MERGE = merging(DecodeBmp.Options)
 
 
 @describe_missing_args
@@ -196,10 +189,8 @@ def decode_bmp(
     fast_path_error = None
     _result: Output[TUint8]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "DecodeBmp", name, contents, "channels", channels
-            )
+        if is_eager():
+            _result = execute("DecodeBmp", name, contents, "channels", channels)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TUint8,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -107,8 +104,8 @@ class DecodeGif(TensorOp[TUint8]):
         op: DecodeGif = new(DecodeGif)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.image = execute(context[CURRENT], "DecodeGif", None, contents)
+            if scope.eager and is_eager():
+                op.image = execute("DecodeGif", None, contents)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -157,8 +154,8 @@ def decode_gif(
     fast_path_error = None
     _result: Output[TUint8]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "DecodeGif", name, contents)
+        if is_eager():
+            _result = execute("DecodeGif", name, contents)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -16,11 +14,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -203,9 +201,8 @@ class DecodeImage(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.image = execute(
-                    context[CURRENT],
                     "DecodeImage",
                     None,
                     contents,
@@ -232,7 +229,7 @@ class DecodeImage(TensorOp[Dtype]):
 
 
 DEFAULTS = DecodeImage.Options()
-MERGE = DecodeImage.Options.merge
+MERGE = merging(DecodeImage.Options)
 
 
 @overload
@@ -313,9 +310,8 @@ def decode_image(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "DecodeImage",
                 name,
                 contents,

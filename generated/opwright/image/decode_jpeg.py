@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TUint8,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -208,9 +206,8 @@ class DecodeJpeg(TensorOp[TUint8]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.image = execute(
-                    context[CURRENT],
                     "DecodeJpeg",
                     None,
                     contents,
@@ -246,7 +243,7 @@ class DecodeJpeg(TensorOp[TUint8]):
 
 
 DEFAULTS = DecodeJpeg.Options()
-MERGE = DecodeJpeg.Options.merge
+MERGE = merging(DecodeJpeg.Options)
 
 
 @describe_missing_args
@@ -311,9 +308,8 @@ def decode_jpeg(
     fast_path_error = None
     _result: Output[TUint8]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "DecodeJpeg",
                 name,
                 contents,

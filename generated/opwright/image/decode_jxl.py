@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     TUint8,
     TensorOp,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -171,9 +169,8 @@ class DecodeJxl(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.image = execute(
-                    context[CURRENT],
                     "DecodeJxl",
                     None,
                     contents,
@@ -194,7 +191,7 @@ class DecodeJxl(TensorOp[Dtype]):
 
 
 DEFAULTS = DecodeJxl.Options()
-MERGE = DecodeJxl.Options.merge
+MERGE = merging(DecodeJxl.Options)
 
 
 @overload
@@ -260,9 +257,8 @@ def decode_jxl(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "DecodeJxl",
                 name,
                 contents,

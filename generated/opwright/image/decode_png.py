@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     TUint8,
     TensorOp,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -185,9 +183,8 @@ class DecodePng(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.image = execute(
-                    context[CURRENT],
                     "DecodePng",
                     None,
                     contents,
@@ -208,7 +205,7 @@ class DecodePng(TensorOp[Dtype]):
 
 
 DEFAULTS = DecodePng.Options()
-MERGE = DecodePng.Options.merge
+MERGE = merging(DecodePng.Options)
 
 
 @overload
@@ -282,9 +279,8 @@ def decode_png(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "DecodePng",
                 name,
                 contents,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     TUint8,
     TensorOp,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -180,9 +178,8 @@ class DecodeWebP(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.image = execute(
-                    context[CURRENT],
                     "DecodeWebP",
                     None,
                     contents,
@@ -203,7 +200,7 @@ class DecodeWebP(TensorOp[Dtype]):
 
 
 DEFAULTS = DecodeWebP.Options()
-MERGE = DecodeWebP.Options.merge
+MERGE = merging(DecodeWebP.Options)
 
 
 @overload
@@ -273,9 +270,8 @@ def decode_web_p(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "DecodeWebP",
                 name,
                 contents,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -136,10 +133,8 @@ class DrawBoundingBoxes(TensorOp[T]):
         op: DrawBoundingBoxes[U] = new(DrawBoundingBoxes)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(
-                    context[CURRENT], "DrawBoundingBoxes", None, images, boxes
-                )
+            if scope.eager and is_eager():
+                op.output = execute("DrawBoundingBoxes", None, images, boxes)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -197,10 +192,8 @@ def draw_bounding_boxes(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "DrawBoundingBoxes", name, images, boxes
-            )
+        if is_eager():
+            _result = execute("DrawBoundingBoxes", name, images, boxes)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -140,10 +137,8 @@ class DrawBoundingBoxesV2(TensorOp[T]):
         op: DrawBoundingBoxesV2[U] = new(DrawBoundingBoxesV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(
-                    context[CURRENT], "DrawBoundingBoxesV2", None, images, boxes, colors
-                )
+            if scope.eager and is_eager():
+                op.output = execute("DrawBoundingBoxesV2", None, images, boxes, colors)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -203,10 +198,8 @@ def draw_bounding_boxes_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "DrawBoundingBoxesV2", name, images, boxes, colors
-            )
+        if is_eager():
+            _result = execute("DrawBoundingBoxesV2", name, images, boxes, colors)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -16,12 +14,12 @@ from opwright_runtime.gencode import (
     TUint8,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -239,11 +237,10 @@ class EncodeJpeg(TensorOp[TString]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(image) is EagerTensor or fits(TUint8, image))
             ):
                 op.contents = execute(
-                    context[CURRENT],
                     "EncodeJpeg",
                     None,
                     image,
@@ -288,7 +285,7 @@ class EncodeJpeg(TensorOp[TString]):
 
 
 DEFAULTS = EncodeJpeg.Options()
-MERGE = EncodeJpeg.Options.merge
+MERGE = merging(EncodeJpeg.Options)
 
 
 @describe_missing_args
@@ -358,13 +355,8 @@ def encode_jpeg(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (type(image) is EagerTensor or fits(TUint8, image))
-        ):
+        if is_eager() and (type(image) is EagerTensor or fits(TUint8, image)):
             _result = execute(
-                context[CURRENT],
                 "EncodeJpeg",
                 name,
                 image,

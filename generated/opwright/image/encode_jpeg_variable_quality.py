@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
@@ -17,11 +15,10 @@ from opwright_runtime.gencode import (
     TString,
     TUint8,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -117,7 +114,7 @@ class EncodeJpegVariableQuality(TensorOp[TString]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(images) is EagerTensor or fits(TUint8, images))
                 and (
                     type(quality) is EagerTensor
@@ -127,7 +124,7 @@ class EncodeJpegVariableQuality(TensorOp[TString]):
                 )
             ):
                 op.contents = execute(
-                    context[CURRENT], "EncodeJpegVariableQuality", None, images, quality
+                    "EncodeJpegVariableQuality", None, images, quality
                 )
                 return op
         except Exception as error:
@@ -178,8 +175,7 @@ def encode_jpeg_variable_quality(
     _result: Output[TString]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (type(images) is EagerTensor or fits(TUint8, images))
             and (
                 type(quality) is EagerTensor
@@ -188,9 +184,7 @@ def encode_jpeg_variable_quality(
                 or fits(TInt32, quality)
             )
         ):
-            _result = execute(
-                context[CURRENT], "EncodeJpegVariableQuality", name, images, quality
-            )
+            _result = execute("EncodeJpegVariableQuality", name, images, quality)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     TString,
     TUint8,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -152,16 +150,11 @@ class EncodePng(TensorOp[TString]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(image) is EagerTensor or fits(TUint8, image))
             ):
                 op.contents = execute(
-                    context[CURRENT],
-                    "EncodePng",
-                    None,
-                    image,
-                    "compression",
-                    opts.compression,
+                    "EncodePng", None, image, "compression", opts.compression
                 )
                 return op
         except Exception as error:
@@ -172,7 +165,7 @@ class EncodePng(TensorOp[TString]):
 
 
 DEFAULTS = EncodePng.Options()
-MERGE = EncodePng.Options.merge
+MERGE = merging(EncodePng.Options)
 
 
 @describe_missing_args
@@ -223,14 +216,8 @@ def encode_png(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (type(image) is EagerTensor or fits(TUint8, image))
-        ):
-            _result = execute(
-                context[CURRENT], "EncodePng", name, image, "compression", compression
-            )
+        if is_eager() and (type(image) is EagerTensor or fits(TUint8, image)):
+            _result = execute("EncodePng", name, image, "compression", compression)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,13 +15,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     sizes_of,
 )
@@ -214,7 +212,7 @@ class ExtractGlimpse(TensorOp[TFloat32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(size) is EagerTensor
                     or type(size) is int
@@ -224,7 +222,6 @@ class ExtractGlimpse(TensorOp[TFloat32]):
                 and _holds(input, size)
             ):
                 op.glimpse = execute(
-                    context[CURRENT],
                     "ExtractGlimpse",
                     None,
                     input,
@@ -256,7 +253,7 @@ class ExtractGlimpse(TensorOp[TFloat32]):
 
 
 DEFAULTS = ExtractGlimpse.Options()
-MERGE = ExtractGlimpse.Options.merge
+MERGE = merging(ExtractGlimpse.Options)
 
 
 def _holds(input: object, size: object) -> bool:
@@ -341,8 +338,7 @@ def extract_glimpse(
     _result: Output[TFloat32]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(size) is EagerTensor
                 or type(size) is int
@@ -352,7 +348,6 @@ def extract_glimpse(
             and _holds(input, size)
         ):
             _result = execute(
-                context[CURRENT],
                 "ExtractGlimpse",
                 name,
                 input,

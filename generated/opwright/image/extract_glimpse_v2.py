@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,13 +15,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     sizes_of,
 )
@@ -215,7 +213,7 @@ class ExtractGlimpseV2(TensorOp[TFloat32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(size) is EagerTensor
                     or type(size) is int
@@ -225,7 +223,6 @@ class ExtractGlimpseV2(TensorOp[TFloat32]):
                 and _holds(input, size)
             ):
                 op.glimpse = execute(
-                    context[CURRENT],
                     "ExtractGlimpseV2",
                     None,
                     input,
@@ -257,7 +254,7 @@ class ExtractGlimpseV2(TensorOp[TFloat32]):
 
 
 DEFAULTS = ExtractGlimpseV2.Options()
-MERGE = ExtractGlimpseV2.Options.merge
+MERGE = merging(ExtractGlimpseV2.Options)
 
 
 def _holds(input: object, size: object) -> bool:
@@ -343,8 +340,7 @@ def extract_glimpse_v2(
     _result: Output[TFloat32]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(size) is EagerTensor
                 or type(size) is int
@@ -354,7 +350,6 @@ def extract_glimpse_v2(
             and _holds(input, size)
         ):
             _result = execute(
-                context[CURRENT],
                 "ExtractGlimpseV2",
                 name,
                 input,

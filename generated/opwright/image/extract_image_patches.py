@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     most_of,
     new,
     product_of,
@@ -175,9 +172,8 @@ class ExtractImagePatches(TensorOp[T]):
         op: ExtractImagePatches[U] = new(ExtractImagePatches)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(images, ksizes, rates):
+            if scope.eager and is_eager() and _holds(images, ksizes, rates):
                 op.patches = execute(
-                    context[CURRENT],
                     "ExtractImagePatches",
                     None,
                     images,
@@ -287,9 +283,8 @@ def extract_image_patches(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(images, ksizes, rates):
+        if is_eager() and _holds(images, ksizes, rates):
             _result = execute(
-                context[CURRENT],
                 "ExtractImagePatches",
                 name,
                 images,

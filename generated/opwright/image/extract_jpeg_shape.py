@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -130,9 +127,8 @@ class ExtractJpegShape(TensorOp[OutputType]):
         op: ExtractJpegShape[UOutputType] = new(ExtractJpegShape)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.image_shape = execute(
-                    context[CURRENT],
                     "ExtractJpegShape",
                     None,
                     contents,
@@ -207,9 +203,8 @@ def extract_jpeg_shape(
     fast_path_error = None
     _result: Output[UOutputType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ExtractJpegShape",
                 name,
                 contents,

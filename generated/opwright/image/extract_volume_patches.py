@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     new,
     product_of,
     sizes_of,
@@ -147,9 +144,8 @@ class ExtractVolumePatches(TensorOp[T]):
         op: ExtractVolumePatches[U] = new(ExtractVolumePatches)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(input, ksizes):
+            if scope.eager and is_eager() and _holds(input, ksizes):
                 op.patches = execute(
-                    context[CURRENT],
                     "ExtractVolumePatches",
                     None,
                     input,
@@ -240,9 +236,8 @@ def extract_volume_patches(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(input, ksizes):
+        if is_eager() and _holds(input, ksizes):
             _result = execute(
-                context[CURRENT],
                 "ExtractVolumePatches",
                 name,
                 input,

@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -205,7 +203,7 @@ class GenerateBoundingBoxProposals(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(pre_nms_topn) is EagerTensor
                     or type(pre_nms_topn) is int
@@ -214,7 +212,6 @@ class GenerateBoundingBoxProposals(Op):
                 )
             ):
                 op.rois, op.roi_probabilities = execute(
-                    context[CURRENT],
                     "GenerateBoundingBoxProposals",
                     None,
                     scores,
@@ -247,7 +244,7 @@ class GenerateBoundingBoxProposals(Op):
 
 
 DEFAULTS = GenerateBoundingBoxProposals.Options()
-MERGE = GenerateBoundingBoxProposals.Options.merge
+MERGE = merging(GenerateBoundingBoxProposals.Options)
 
 
 @describe_missing_args
@@ -316,19 +313,14 @@ def generate_bounding_box_proposals(
     fast_path_error = None
     _result: GenerateBoundingBoxProposalsOutputs
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(pre_nms_topn) is EagerTensor
-                or type(pre_nms_topn) is int
-                and -2147483648 <= pre_nms_topn <= 2147483647
-                or fits(TInt32, pre_nms_topn)
-            )
+        if is_eager() and (
+            type(pre_nms_topn) is EagerTensor
+            or type(pre_nms_topn) is int
+            and -2147483648 <= pre_nms_topn <= 2147483647
+            or fits(TInt32, pre_nms_topn)
         ):
             _result = GenerateBoundingBoxProposalsOutputs._make(
                 execute(
-                    context[CURRENT],
                     "GenerateBoundingBoxProposals",
                     name,
                     scores,

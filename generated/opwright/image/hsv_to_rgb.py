@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -106,8 +103,8 @@ class HSVToRGB(TensorOp[T]):
         op: HSVToRGB[U] = new(HSVToRGB)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "HSVToRGB", None, images)
+            if scope.eager and is_eager():
+                op.output = execute("HSVToRGB", None, images)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -151,8 +148,8 @@ def hsv_to_rgb(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "HSVToRGB", name, images)
+        if is_eager():
+            _result = execute("HSVToRGB", name, images)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,13 +15,13 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     contents_of,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     sizes_of,
     some_dtype_of,
@@ -212,7 +210,7 @@ class ImageProjectiveTransformV2(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(output_shape) is EagerTensor
                     or type(output_shape) is int
@@ -222,7 +220,6 @@ class ImageProjectiveTransformV2(TensorOp[Dtype]):
                 and _holds(images, output_shape)
             ):
                 op.transformed_images = execute(
-                    context[CURRENT],
                     "ImageProjectiveTransformV2",
                     None,
                     images,
@@ -245,7 +242,7 @@ class ImageProjectiveTransformV2(TensorOp[Dtype]):
 
 
 DEFAULTS = ImageProjectiveTransformV2.Options()
-MERGE = ImageProjectiveTransformV2.Options.merge
+MERGE = merging(ImageProjectiveTransformV2.Options)
 
 
 def _holds(images: object, output_shape: object) -> bool:
@@ -330,8 +327,7 @@ def image_projective_transform_v2(
     _result: Output[UDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(output_shape) is EagerTensor
                 or type(output_shape) is int
@@ -341,7 +337,6 @@ def image_projective_transform_v2(
             and _holds(images, output_shape)
         ):
             _result = execute(
-                context[CURRENT],
                 "ImageProjectiveTransformV2",
                 name,
                 images,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,13 +13,13 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     contents_of,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     sizes_of,
     some_dtype_of,
@@ -217,7 +215,7 @@ class ImageProjectiveTransformV3(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(output_shape) is EagerTensor
                     or type(output_shape) is int
@@ -227,7 +225,6 @@ class ImageProjectiveTransformV3(TensorOp[Dtype]):
                 and _holds(images, output_shape)
             ):
                 op.transformed_images = execute(
-                    context[CURRENT],
                     "ImageProjectiveTransformV3",
                     None,
                     images,
@@ -251,7 +248,7 @@ class ImageProjectiveTransformV3(TensorOp[Dtype]):
 
 
 DEFAULTS = ImageProjectiveTransformV3.Options()
-MERGE = ImageProjectiveTransformV3.Options.merge
+MERGE = merging(ImageProjectiveTransformV3.Options)
 
 
 def _holds(images: object, output_shape: object) -> bool:
@@ -340,8 +337,7 @@ def image_projective_transform_v3(
     _result: Output[UDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(output_shape) is EagerTensor
                 or type(output_shape) is int
@@ -351,7 +347,6 @@ def image_projective_transform_v3(
             and _holds(images, output_shape)
         ):
             _result = execute(
-                context[CURRENT],
                 "ImageProjectiveTransformV3",
                 name,
                 images,

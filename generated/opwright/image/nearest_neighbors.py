@@ -6,20 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     sizes_of,
     value_of,
@@ -145,7 +142,7 @@ class NearestNeighbors(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(k) is EagerTensor
                     or type(k) is int
@@ -155,7 +152,7 @@ class NearestNeighbors(Op):
                 and _holds(centers, k)
             ):
                 op.nearest_center_indices, op.nearest_center_distances = execute(
-                    context[CURRENT], "NearestNeighbors", None, points, centers, k
+                    "NearestNeighbors", None, points, centers, k
                 )
                 return op
         except Exception as error:
@@ -229,8 +226,7 @@ def nearest_neighbors(
     _result: NearestNeighborsOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(k) is EagerTensor
                 or type(k) is int
@@ -240,7 +236,7 @@ def nearest_neighbors(
             and _holds(centers, k)
         ):
             _result = NearestNeighborsOutputs._make(
-                execute(context[CURRENT], "NearestNeighbors", name, points, centers, k)
+                execute("NearestNeighbors", name, points, centers, k)
             )
             return _result
     except Exception as error:

@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -158,7 +156,7 @@ class NonMaxSuppression(TensorOp[TInt32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(max_output_size) is EagerTensor
                     or type(max_output_size) is int
@@ -167,7 +165,6 @@ class NonMaxSuppression(TensorOp[TInt32]):
                 )
             ):
                 op.selected_indices = execute(
-                    context[CURRENT],
                     "NonMaxSuppression",
                     None,
                     boxes,
@@ -188,7 +185,7 @@ class NonMaxSuppression(TensorOp[TInt32]):
 
 
 DEFAULTS = NonMaxSuppression.Options()
-MERGE = NonMaxSuppression.Options.merge
+MERGE = merging(NonMaxSuppression.Options)
 
 
 @describe_missing_args
@@ -242,18 +239,13 @@ def non_max_suppression(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(max_output_size) is EagerTensor
-                or type(max_output_size) is int
-                and -2147483648 <= max_output_size <= 2147483647
-                or fits(TInt32, max_output_size)
-            )
+        if is_eager() and (
+            type(max_output_size) is EagerTensor
+            or type(max_output_size) is int
+            and -2147483648 <= max_output_size <= 2147483647
+            or fits(TInt32, max_output_size)
         ):
             _result = execute(
-                context[CURRENT],
                 "NonMaxSuppression",
                 name,
                 boxes,

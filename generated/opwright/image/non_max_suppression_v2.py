@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -151,7 +148,7 @@ class NonMaxSuppressionV2(TensorOp[TInt32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(max_output_size) is EagerTensor
                     or type(max_output_size) is int
@@ -160,7 +157,6 @@ class NonMaxSuppressionV2(TensorOp[TInt32]):
                 )
             ):
                 op.selected_indices = execute(
-                    context[CURRENT],
                     "NonMaxSuppressionV2",
                     None,
                     boxes,
@@ -229,18 +225,13 @@ def non_max_suppression_v2(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(max_output_size) is EagerTensor
-                or type(max_output_size) is int
-                and -2147483648 <= max_output_size <= 2147483647
-                or fits(TInt32, max_output_size)
-            )
+        if is_eager() and (
+            type(max_output_size) is EagerTensor
+            or type(max_output_size) is int
+            and -2147483648 <= max_output_size <= 2147483647
+            or fits(TInt32, max_output_size)
         ):
             _result = execute(
-                context[CURRENT],
                 "NonMaxSuppressionV2",
                 name,
                 boxes,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,13 +15,13 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     value_of,
 )
@@ -220,7 +218,7 @@ class NonMaxSuppressionV4(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(max_output_size) is EagerTensor
                     or type(max_output_size) is int
@@ -230,7 +228,6 @@ class NonMaxSuppressionV4(Op):
                 and _holds(max_output_size, opts.pad_to_max_output_size)
             ):
                 op.selected_indices, op.valid_outputs = execute(
-                    context[CURRENT],
                     "NonMaxSuppressionV4",
                     None,
                     boxes,
@@ -253,7 +250,7 @@ class NonMaxSuppressionV4(Op):
 
 
 DEFAULTS = NonMaxSuppressionV4.Options()
-MERGE = NonMaxSuppressionV4.Options.merge
+MERGE = merging(NonMaxSuppressionV4.Options)
 
 
 def _holds(max_output_size: object, pad_to_max_output_size: bool) -> bool:
@@ -333,8 +330,7 @@ def non_max_suppression_v4(
     _result: NonMaxSuppressionV4Outputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(max_output_size) is EagerTensor
                 or type(max_output_size) is int
@@ -345,7 +341,6 @@ def non_max_suppression_v4(
         ):
             _result = NonMaxSuppressionV4Outputs._make(
                 execute(
-                    context[CURRENT],
                     "NonMaxSuppressionV4",
                     name,
                     boxes,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,13 +15,13 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     value_of,
 )
@@ -235,7 +233,7 @@ class NonMaxSuppressionV5(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(max_output_size) is EagerTensor
                     or type(max_output_size) is int
@@ -245,7 +243,6 @@ class NonMaxSuppressionV5(Op, Generic[T]):
                 and _holds(max_output_size, opts.pad_to_max_output_size)
             ):
                 op.selected_indices, op.selected_scores, op.valid_outputs = execute(
-                    context[CURRENT],
                     "NonMaxSuppressionV5",
                     None,
                     boxes,
@@ -276,7 +273,7 @@ class NonMaxSuppressionV5(Op, Generic[T]):
 
 
 DEFAULTS = NonMaxSuppressionV5.Options()
-MERGE = NonMaxSuppressionV5.Options.merge
+MERGE = merging(NonMaxSuppressionV5.Options)
 
 
 def _holds(max_output_size: object, pad_to_max_output_size: bool) -> bool:
@@ -363,8 +360,7 @@ def non_max_suppression_v5(
     _result: NonMaxSuppressionV5Outputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(max_output_size) is EagerTensor
                 or type(max_output_size) is int
@@ -375,7 +371,6 @@ def non_max_suppression_v5(
         ):
             _result = NonMaxSuppressionV5Outputs._make(
                 execute(
-                    context[CURRENT],
                     "NonMaxSuppressionV5",
                     name,
                     boxes,

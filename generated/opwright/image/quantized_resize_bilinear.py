@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -18,14 +16,14 @@ from opwright_runtime.gencode import (
     TInt32,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     sizes_of,
     some_dtype_of,
@@ -233,7 +231,7 @@ class QuantizedResizeBilinear(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(size) is EagerTensor
                     or type(size) is int
@@ -243,7 +241,6 @@ class QuantizedResizeBilinear(Op, Generic[T]):
                 and _holds(images, size, min, max)
             ):
                 op.resized_images, op.out_min, op.out_max = execute(
-                    context[CURRENT],
                     "QuantizedResizeBilinear",
                     None,
                     images,
@@ -270,7 +267,7 @@ class QuantizedResizeBilinear(Op, Generic[T]):
 
 
 DEFAULTS = QuantizedResizeBilinear.Options()
-MERGE = QuantizedResizeBilinear.Options.merge
+MERGE = merging(QuantizedResizeBilinear.Options)
 
 
 def _holds(images: object, size: object, min_: object, max_: object) -> bool:
@@ -357,8 +354,7 @@ def quantized_resize_bilinear(
     _result: QuantizedResizeBilinearOutputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(size) is EagerTensor
                 or type(size) is int
@@ -369,7 +365,6 @@ def quantized_resize_bilinear(
         ):
             _result = QuantizedResizeBilinearOutputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizedResizeBilinear",
                     name,
                     images,

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TInt64,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -175,7 +173,7 @@ class RandomCrop(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(size) is EagerTensor
                     or type(size) is int
@@ -184,7 +182,6 @@ class RandomCrop(TensorOp[T]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "RandomCrop",
                     None,
                     image,
@@ -206,7 +203,7 @@ class RandomCrop(TensorOp[T]):
 
 
 DEFAULTS = RandomCrop.Options()
-MERGE = RandomCrop.Options.merge
+MERGE = merging(RandomCrop.Options)
 
 
 @deprecated(
@@ -262,26 +259,14 @@ def random_crop(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(size) is EagerTensor
-                or type(size) is int
-                and -9223372036854775808 <= size <= 9223372036854775807
-                or fits(TInt64, size)
-            )
+        if is_eager() and (
+            type(size) is EagerTensor
+            or type(size) is int
+            and -9223372036854775808 <= size <= 9223372036854775807
+            or fits(TInt64, size)
         ):
             _result = execute(
-                context[CURRENT],
-                "RandomCrop",
-                name,
-                image,
-                size,
-                "seed",
-                seed,
-                "seed2",
-                seed2,
+                "RandomCrop", name, image, size, "seed", seed, "seed2", seed2
             )
             return _result
     except Exception as error:

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,13 +15,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     product_of,
     sizes_of,
@@ -181,7 +179,7 @@ class ResizeArea(TensorOp[TFloat32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(size) is EagerTensor
                     or type(size) is int
@@ -191,7 +189,6 @@ class ResizeArea(TensorOp[TFloat32]):
                 and _holds(images, size)
             ):
                 op.resized_images = execute(
-                    context[CURRENT],
                     "ResizeArea",
                     None,
                     images,
@@ -211,7 +208,7 @@ class ResizeArea(TensorOp[TFloat32]):
 
 
 DEFAULTS = ResizeArea.Options()
-MERGE = ResizeArea.Options.merge
+MERGE = merging(ResizeArea.Options)
 
 
 def _holds(images: object, size: object) -> bool:
@@ -282,8 +279,7 @@ def resize_area(
     _result: Output[TFloat32]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(size) is EagerTensor
                 or type(size) is int
@@ -293,7 +289,6 @@ def resize_area(
             and _holds(images, size)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResizeArea",
                 name,
                 images,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,14 +15,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     product_of,
     sizes_of,
@@ -219,7 +217,7 @@ class ResizeBicubic(TensorOp[TFloat32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(size) is EagerTensor
                     or type(size) is int
@@ -229,7 +227,6 @@ class ResizeBicubic(TensorOp[TFloat32]):
                 and _holds(images, size)
             ):
                 op.resized_images = execute(
-                    context[CURRENT],
                     "ResizeBicubic",
                     None,
                     images,
@@ -254,7 +251,7 @@ class ResizeBicubic(TensorOp[TFloat32]):
 
 
 DEFAULTS = ResizeBicubic.Options()
-MERGE = ResizeBicubic.Options.merge
+MERGE = merging(ResizeBicubic.Options)
 
 
 def _holds(images: object, size: object) -> bool:
@@ -341,8 +338,7 @@ def resize_bicubic(
     _result: Output[TFloat32]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(size) is EagerTensor
                 or type(size) is int
@@ -352,7 +348,6 @@ def resize_bicubic(
             and _holds(images, size)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResizeBicubic",
                 name,
                 images,

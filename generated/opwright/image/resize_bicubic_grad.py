@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     product_of,
     sizes_of,
@@ -186,9 +184,8 @@ class ResizeBicubicGrad(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(grads):
+            if scope.eager and is_eager() and _holds(grads):
                 op.output = execute(
-                    context[CURRENT],
                     "ResizeBicubicGrad",
                     None,
                     grads,
@@ -213,7 +210,7 @@ class ResizeBicubicGrad(TensorOp[T]):
 
 
 DEFAULTS = ResizeBicubicGrad.Options()
-MERGE = ResizeBicubicGrad.Options.merge
+MERGE = merging(ResizeBicubicGrad.Options)
 
 
 def _holds(grads: object) -> bool:
@@ -281,9 +278,8 @@ def resize_bicubic_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(grads):
+        if is_eager() and _holds(grads):
             _result = execute(
-                context[CURRENT],
                 "ResizeBicubicGrad",
                 name,
                 grads,

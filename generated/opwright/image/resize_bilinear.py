@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,13 +15,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     sizes_of,
 )
@@ -212,7 +210,7 @@ class ResizeBilinear(TensorOp[TFloat32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(size) is EagerTensor
                     or type(size) is int
@@ -222,7 +220,6 @@ class ResizeBilinear(TensorOp[TFloat32]):
                 and _holds(images, size)
             ):
                 op.resized_images = execute(
-                    context[CURRENT],
                     "ResizeBilinear",
                     None,
                     images,
@@ -247,7 +244,7 @@ class ResizeBilinear(TensorOp[TFloat32]):
 
 
 DEFAULTS = ResizeBilinear.Options()
-MERGE = ResizeBilinear.Options.merge
+MERGE = merging(ResizeBilinear.Options)
 
 
 def _holds(images: object, size: object) -> bool:
@@ -332,8 +329,7 @@ def resize_bilinear(
     _result: Output[TFloat32]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(size) is EagerTensor
                 or type(size) is int
@@ -343,7 +339,6 @@ def resize_bilinear(
             and _holds(images, size)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResizeBilinear",
                 name,
                 images,

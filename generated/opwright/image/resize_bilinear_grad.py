@@ -8,19 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     product_of,
     sizes_of,
@@ -177,9 +175,8 @@ class ResizeBilinearGrad(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(grads):
+            if scope.eager and is_eager() and _holds(grads):
                 op.output = execute(
-                    context[CURRENT],
                     "ResizeBilinearGrad",
                     None,
                     grads,
@@ -204,7 +201,7 @@ class ResizeBilinearGrad(TensorOp[T]):
 
 
 DEFAULTS = ResizeBilinearGrad.Options()
-MERGE = ResizeBilinearGrad.Options.merge
+MERGE = merging(ResizeBilinearGrad.Options)
 
 
 def _holds(grads: object) -> bool:
@@ -268,9 +265,8 @@ def resize_bilinear_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(grads):
+        if is_eager() and _holds(grads):
             _result = execute(
-                context[CURRENT],
                 "ResizeBilinearGrad",
                 name,
                 grads,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -18,13 +16,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     sizes_of,
     some_dtype_of,
@@ -207,7 +205,7 @@ class ResizeNearestNeighbor(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(size) is EagerTensor
                     or type(size) is int
@@ -217,7 +215,6 @@ class ResizeNearestNeighbor(TensorOp[T]):
                 and _holds(images, size)
             ):
                 op.resized_images = execute(
-                    context[CURRENT],
                     "ResizeNearestNeighbor",
                     None,
                     images,
@@ -242,7 +239,7 @@ class ResizeNearestNeighbor(TensorOp[T]):
 
 
 DEFAULTS = ResizeNearestNeighbor.Options()
-MERGE = ResizeNearestNeighbor.Options.merge
+MERGE = merging(ResizeNearestNeighbor.Options)
 
 
 def _holds(images: object, size: object) -> bool:
@@ -323,8 +320,7 @@ def resize_nearest_neighbor(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(size) is EagerTensor
                 or type(size) is int
@@ -334,7 +330,6 @@ def resize_nearest_neighbor(
             and _holds(images, size)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResizeNearestNeighbor",
                 name,
                 images,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -18,15 +16,15 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     extent_of,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     product_of,
     sizes_of,
@@ -192,7 +190,7 @@ class ResizeNearestNeighborGrad(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(size) is EagerTensor
                     or type(size) is int
@@ -202,7 +200,6 @@ class ResizeNearestNeighborGrad(TensorOp[T]):
                 and _holds(grads, size)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "ResizeNearestNeighborGrad",
                     None,
                     grads,
@@ -227,7 +224,7 @@ class ResizeNearestNeighborGrad(TensorOp[T]):
 
 
 DEFAULTS = ResizeNearestNeighborGrad.Options()
-MERGE = ResizeNearestNeighborGrad.Options.merge
+MERGE = merging(ResizeNearestNeighborGrad.Options)
 
 
 def _holds(grads: object, size: object) -> bool:
@@ -302,8 +299,7 @@ def resize_nearest_neighbor_grad(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(size) is EagerTensor
                 or type(size) is int
@@ -313,7 +309,6 @@ def resize_nearest_neighbor_grad(
             and _holds(grads, size)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResizeNearestNeighborGrad",
                 name,
                 grads,

@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -277,9 +275,8 @@ class SampleDistortedBoundingBox(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(opts.max_attempts):
+            if scope.eager and is_eager() and _holds(opts.max_attempts):
                 op.begin, op.size, op.bboxes = execute(
-                    context[CURRENT],
                     "SampleDistortedBoundingBox",
                     None,
                     image_size,
@@ -319,7 +316,7 @@ class SampleDistortedBoundingBox(Op, Generic[T]):
 
 
 DEFAULTS = SampleDistortedBoundingBox.Options()
-MERGE = SampleDistortedBoundingBox.Options.merge
+MERGE = merging(SampleDistortedBoundingBox.Options)
 
 
 def _holds(max_attempts: int) -> bool:
@@ -405,10 +402,9 @@ def sample_distorted_bounding_box(
     fast_path_error = None
     _result: SampleDistortedBoundingBoxOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(max_attempts):
+        if is_eager() and _holds(max_attempts):
             _result = SampleDistortedBoundingBoxOutputs._make(
                 execute(
-                    context[CURRENT],
                     "SampleDistortedBoundingBox",
                     name,
                     image_size,

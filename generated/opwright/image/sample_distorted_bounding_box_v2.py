@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -273,9 +271,8 @@ class SampleDistortedBoundingBoxV2(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(opts.max_attempts):
+            if scope.eager and is_eager() and _holds(opts.max_attempts):
                 op.begin, op.size, op.bboxes = execute(
-                    context[CURRENT],
                     "SampleDistortedBoundingBoxV2",
                     None,
                     image_size,
@@ -313,7 +310,7 @@ class SampleDistortedBoundingBoxV2(Op, Generic[T]):
 
 
 DEFAULTS = SampleDistortedBoundingBoxV2.Options()
-MERGE = SampleDistortedBoundingBoxV2.Options.merge
+MERGE = merging(SampleDistortedBoundingBoxV2.Options)
 
 
 def _holds(max_attempts: int) -> bool:
@@ -400,10 +397,9 @@ def sample_distorted_bounding_box_v2(
     fast_path_error = None
     _result: SampleDistortedBoundingBoxV2Outputs[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(max_attempts):
+        if is_eager() and _holds(max_attempts):
             _result = SampleDistortedBoundingBoxV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "SampleDistortedBoundingBoxV2",
                     name,
                     image_size,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -19,13 +17,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     sizes_of,
 )
@@ -215,7 +213,7 @@ class ScaleAndTranslate(TensorOp[TFloat32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(size) is EagerTensor
                     or type(size) is int
@@ -225,7 +223,6 @@ class ScaleAndTranslate(TensorOp[TFloat32]):
                 and _holds(images, size)
             ):
                 op.resized_images = execute(
-                    context[CURRENT],
                     "ScaleAndTranslate",
                     None,
                     images,
@@ -249,7 +246,7 @@ class ScaleAndTranslate(TensorOp[TFloat32]):
 
 
 DEFAULTS = ScaleAndTranslate.Options()
-MERGE = ScaleAndTranslate.Options.merge
+MERGE = merging(ScaleAndTranslate.Options)
 
 
 def _holds(images: object, size: object) -> bool:
@@ -334,8 +331,7 @@ def scale_and_translate(
     _result: Output[TFloat32]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(size) is EagerTensor
                 or type(size) is int
@@ -345,7 +341,6 @@ def scale_and_translate(
             and _holds(images, size)
         ):
             _result = execute(
-                context[CURRENT],
                 "ScaleAndTranslate",
                 name,
                 images,

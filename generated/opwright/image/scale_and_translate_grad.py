@@ -8,19 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     sizes_of,
 )
@@ -180,9 +178,8 @@ class ScaleAndTranslateGrad(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(grads):
+            if scope.eager and is_eager() and _holds(grads):
                 op.output = execute(
-                    context[CURRENT],
                     "ScaleAndTranslateGrad",
                     None,
                     grads,
@@ -206,7 +203,7 @@ class ScaleAndTranslateGrad(TensorOp[T]):
 
 
 DEFAULTS = ScaleAndTranslateGrad.Options()
-MERGE = ScaleAndTranslateGrad.Options.merge
+MERGE = merging(ScaleAndTranslateGrad.Options)
 
 
 def _holds(grads: object) -> bool:
@@ -272,9 +269,8 @@ def scale_and_translate_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(grads):
+        if is_eager() and _holds(grads):
             _result = execute(
-                context[CURRENT],
                 "ScaleAndTranslateGrad",
                 name,
                 grads,

@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -265,9 +263,8 @@ class StatelessSampleDistortedBoundingBox(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(opts.max_attempts):
+            if scope.eager and is_eager() and _holds(opts.max_attempts):
                 op.begin, op.size, op.bboxes = execute(
-                    context[CURRENT],
                     "StatelessSampleDistortedBoundingBox",
                     None,
                     image_size,
@@ -300,7 +297,7 @@ class StatelessSampleDistortedBoundingBox(Op, Generic[T]):
 
 
 DEFAULTS = StatelessSampleDistortedBoundingBox.Options()
-MERGE = StatelessSampleDistortedBoundingBox.Options.merge
+MERGE = merging(StatelessSampleDistortedBoundingBox.Options)
 
 
 def _holds(max_attempts: int) -> bool:
@@ -386,10 +383,9 @@ def stateless_sample_distorted_bounding_box(
     fast_path_error = None
     _result: StatelessSampleDistortedBoundingBoxOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(max_attempts):
+        if is_eager() and _holds(max_attempts):
             _result = StatelessSampleDistortedBoundingBoxOutputs._make(
                 execute(
-                    context[CURRENT],
                     "StatelessSampleDistortedBoundingBox",
                     name,
                     image_size,

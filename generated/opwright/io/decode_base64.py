@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -95,8 +92,8 @@ class DecodeBase64(TensorOp[TString]):
         op: DecodeBase64 = new(DecodeBase64)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "DecodeBase64", None, input)
+            if scope.eager and is_eager():
+                op.output = execute("DecodeBase64", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -136,8 +133,8 @@ def decode_base64(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "DecodeBase64", name, input)
+        if is_eager():
+            _result = execute("DecodeBase64", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -134,9 +132,8 @@ class DecodeCompressed(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "DecodeCompressed",
                     None,
                     bytes,
@@ -155,7 +152,7 @@ class DecodeCompressed(TensorOp[TString]):
 
 
 DEFAULTS = DecodeCompressed.Options()
-MERGE = DecodeCompressed.Options.merge
+MERGE = merging(DecodeCompressed.Options)
 
 
 @describe_missing_args
@@ -201,14 +198,9 @@ def decode_compressed(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "DecodeCompressed",
-                name,
-                bytes,
-                "compression_type",
-                compression_type,
+                "DecodeCompressed", name, bytes, "compression_type", compression_type
             )
             return _result
     except Exception as error:

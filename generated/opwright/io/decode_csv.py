@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -203,9 +201,8 @@ class DecodeCSV(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "DecodeCSV",
                     None,
                     records,
@@ -236,7 +233,7 @@ class DecodeCSV(Op):
 
 
 DEFAULTS = DecodeCSV.Options()
-MERGE = DecodeCSV.Options.merge
+MERGE = merging(DecodeCSV.Options)
 
 
 @describe_missing_args
@@ -301,9 +298,8 @@ def decode_csv(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "DecodeCSV",
                 name,
                 records,

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -105,10 +102,8 @@ class DecodeJSONExample(TensorOp[TString]):
         op: DecodeJSONExample = new(DecodeJSONExample)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.binary_examples = execute(
-                    context[CURRENT], "DecodeJSONExample", None, json_examples
-                )
+            if scope.eager and is_eager():
+                op.binary_examples = execute("DecodeJSONExample", None, json_examples)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -156,10 +151,8 @@ def decode_json_example(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "DecodeJSONExample", name, json_examples
-            )
+        if is_eager():
+            _result = execute("DecodeJSONExample", name, json_examples)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -17,14 +15,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     rank_of,
     value_of,
@@ -178,7 +176,7 @@ class DecodePaddedRaw(TensorOp[OutType]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(fixed_length) is EagerTensor
                     or type(fixed_length) is int
@@ -188,7 +186,6 @@ class DecodePaddedRaw(TensorOp[OutType]):
                 and _holds(input_bytes, fixed_length)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "DecodePaddedRaw",
                     None,
                     input_bytes,
@@ -210,7 +207,7 @@ class DecodePaddedRaw(TensorOp[OutType]):
 
 
 DEFAULTS = DecodePaddedRaw.Options()
-MERGE = DecodePaddedRaw.Options.merge
+MERGE = merging(DecodePaddedRaw.Options)
 
 
 def _holds(input_bytes: object, fixed_length: object) -> bool:
@@ -271,8 +268,7 @@ def decode_padded_raw(
     _result: Output[UOutType]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(fixed_length) is EagerTensor
                 or type(fixed_length) is int
@@ -282,7 +278,6 @@ def decode_padded_raw(
             and _holds(input_bytes, fixed_length)
         ):
             _result = execute(
-                context[CURRENT],
                 "DecodePaddedRaw",
                 name,
                 input_bytes,

@@ -8,19 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -218,9 +216,8 @@ class DecodeProtoV2(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(bytes):
+            if scope.eager and is_eager() and _holds(bytes):
                 op.sizes, op.values = execute(
-                    context[CURRENT],
                     "DecodeProtoV2",
                     None,
                     bytes,
@@ -256,7 +253,7 @@ class DecodeProtoV2(Op):
 
 
 DEFAULTS = DecodeProtoV2.Options()
-MERGE = DecodeProtoV2.Options.merge
+MERGE = merging(DecodeProtoV2.Options)
 
 
 def _holds(bytes: object) -> bool:
@@ -332,10 +329,9 @@ def decode_proto_v2(
     fast_path_error = None
     _result: DecodeProtoV2Outputs
     try:
-        if context[EAGER] and not graphs.stack and _holds(bytes):
+        if is_eager() and _holds(bytes):
             _result = DecodeProtoV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "DecodeProtoV2",
                     name,
                     bytes,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -170,9 +168,8 @@ class DecodeRaw(TensorOp[OutType]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(bytes):
+            if scope.eager and is_eager() and _holds(bytes):
                 op.output = execute(
-                    context[CURRENT],
                     "DecodeRaw",
                     None,
                     bytes,
@@ -193,7 +190,7 @@ class DecodeRaw(TensorOp[OutType]):
 
 
 DEFAULTS = DecodeRaw.Options()
-MERGE = DecodeRaw.Options.merge
+MERGE = merging(DecodeRaw.Options)
 
 
 def _holds(bytes: object) -> bool:
@@ -250,9 +247,8 @@ def decode_raw(
     fast_path_error = None
     _result: Output[UOutType]
     try:
-        if context[EAGER] and not graphs.stack and _holds(bytes):
+        if is_eager() and _holds(bytes):
             _result = execute(
-                context[CURRENT],
                 "DecodeRaw",
                 name,
                 bytes,

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
     Scope,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -149,9 +146,8 @@ class DeserializeManySparse(Op, Generic[Dtype]):
         op: DeserializeManySparse[UDtype] = new(DeserializeManySparse)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.sparse_indices, op.sparse_values, op.sparse_shape = execute(
-                    context[CURRENT],
                     "DeserializeManySparse",
                     None,
                     serialized_sparse,
@@ -212,10 +208,9 @@ def deserialize_many_sparse(
     fast_path_error = None
     _result: DeserializeManySparseOutputs[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = DeserializeManySparseOutputs._make(
                 execute(
-                    context[CURRENT],
                     "DeserializeManySparse",
                     name,
                     serialized_sparse,

@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -130,10 +128,8 @@ class EncodeBase64(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(
-                    context[CURRENT], "EncodeBase64", None, input, "pad", opts.pad
-                )
+            if scope.eager and is_eager():
+                op.output = execute("EncodeBase64", None, input, "pad", opts.pad)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -141,7 +137,7 @@ class EncodeBase64(TensorOp[TString]):
 
 
 DEFAULTS = EncodeBase64.Options()
-MERGE = EncodeBase64.Options.merge
+MERGE = merging(EncodeBase64.Options)
 
 
 @describe_missing_args
@@ -184,9 +180,8 @@ def encode_base64(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "EncodeBase64",
                 name,
                 input,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -180,7 +178,7 @@ class EncodeProto(TensorOp[TString]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(sizes) is EagerTensor
                     or type(sizes) is int
@@ -189,7 +187,6 @@ class EncodeProto(TensorOp[TString]):
                 )
             ):
                 op.bytes = execute(
-                    context[CURRENT],
                     "EncodeProto",
                     None,
                     sizes,
@@ -217,7 +214,7 @@ class EncodeProto(TensorOp[TString]):
 
 
 DEFAULTS = EncodeProto.Options()
-MERGE = EncodeProto.Options.merge
+MERGE = merging(EncodeProto.Options)
 
 
 @describe_missing_args
@@ -278,18 +275,13 @@ def encode_proto(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(sizes) is EagerTensor
-                or type(sizes) is int
-                and -2147483648 <= sizes <= 2147483647
-                or fits(TInt32, sizes)
-            )
+        if is_eager() and (
+            type(sizes) is EagerTensor
+            or type(sizes) is int
+            and -2147483648 <= sizes <= 2147483647
+            or fits(TInt32, sizes)
         ):
             _result = execute(
-                context[CURRENT],
                 "EncodeProto",
                 name,
                 sizes,

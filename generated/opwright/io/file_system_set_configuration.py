@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -103,15 +100,8 @@ class FileSystemSetConfiguration(Op):
         op: FileSystemSetConfiguration = new(FileSystemSetConfiguration)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(
-                    context[CURRENT],
-                    "FileSystemSetConfiguration",
-                    None,
-                    scheme,
-                    key,
-                    value,
-                )
+            if scope.eager and is_eager():
+                execute("FileSystemSetConfiguration", None, scheme, key, value)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -159,10 +149,8 @@ def file_system_set_configuration(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "FileSystemSetConfiguration", name, scheme, key, value
-            )
+        if is_eager():
+            _result = execute("FileSystemSetConfiguration", name, scheme, key, value)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, deprecated
@@ -197,9 +195,8 @@ class FixedLengthRecordReader(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.reader_handle = execute(
-                    context[CURRENT],
                     "FixedLengthRecordReader",
                     None,
                     "header_bytes",
@@ -234,7 +231,7 @@ class FixedLengthRecordReader(TensorOp[TString]):
 
 
 DEFAULTS = FixedLengthRecordReader.Options()
-MERGE = FixedLengthRecordReader.Options.merge
+MERGE = merging(FixedLengthRecordReader.Options)
 
 
 @deprecated(
@@ -301,9 +298,8 @@ def fixed_length_record_reader(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "FixedLengthRecordReader",
                 name,
                 "header_bytes",

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TResource,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -213,9 +211,8 @@ class FixedLengthRecordReaderV2(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.reader_handle = execute(
-                    context[CURRENT],
                     "FixedLengthRecordReaderV2",
                     None,
                     "header_bytes",
@@ -253,7 +250,7 @@ class FixedLengthRecordReaderV2(TensorOp[TResource]):
 
 
 DEFAULTS = FixedLengthRecordReaderV2.Options()
-MERGE = FixedLengthRecordReaderV2.Options.merge
+MERGE = merging(FixedLengthRecordReaderV2.Options)
 
 
 @describe_missing_args
@@ -323,9 +320,8 @@ def fixed_length_record_reader_v2(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "FixedLengthRecordReaderV2",
                 name,
                 "header_bytes",

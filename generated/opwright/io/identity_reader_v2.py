@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TResource,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -150,9 +148,8 @@ class IdentityReaderV2(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.reader_handle = execute(
-                    context[CURRENT],
                     "IdentityReaderV2",
                     None,
                     "container",
@@ -172,7 +169,7 @@ class IdentityReaderV2(TensorOp[TResource]):
 
 
 DEFAULTS = IdentityReaderV2.Options()
-MERGE = IdentityReaderV2.Options.merge
+MERGE = merging(IdentityReaderV2.Options)
 
 
 @describe_missing_args
@@ -225,9 +222,8 @@ def identity_reader_v2(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "IdentityReaderV2",
                 name,
                 "container",

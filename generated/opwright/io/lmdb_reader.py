@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -150,9 +148,8 @@ class LMDBReader(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.reader_handle = execute(
-                    context[CURRENT],
                     "LMDBReader",
                     None,
                     "container",
@@ -172,7 +169,7 @@ class LMDBReader(TensorOp[TString]):
 
 
 DEFAULTS = LMDBReader.Options()
-MERGE = LMDBReader.Options.merge
+MERGE = merging(LMDBReader.Options)
 
 
 @describe_missing_args
@@ -224,15 +221,9 @@ def lmdb_reader(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "LMDBReader",
-                name,
-                "container",
-                container,
-                "shared_name",
-                shared_name,
+                "LMDBReader", name, "container", container, "shared_name", shared_name
             )
             return _result
     except Exception as error:

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -103,8 +100,8 @@ class MatchingFiles(TensorOp[TString]):
         op: MatchingFiles = new(MatchingFiles)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.filenames = execute(context[CURRENT], "MatchingFiles", None, pattern)
+            if scope.eager and is_eager():
+                op.filenames = execute("MatchingFiles", None, pattern)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -148,8 +145,8 @@ def matching_files(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "MatchingFiles", name, pattern)
+        if is_eager():
+            _result = execute("MatchingFiles", name, pattern)
             return _result
     except Exception as error:
         fast_path_error = error

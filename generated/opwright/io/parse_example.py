@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
     has_room,
+    is_eager,
     most_of,
     new,
     products_of,
@@ -214,7 +211,7 @@ class ParseExample(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(serialized, sparse_keys, dense_keys, dense_shapes)
             ):
                 (
@@ -223,7 +220,6 @@ class ParseExample(Op):
                     op.sparse_shapes,
                     op.dense_values,
                 ) = execute(
-                    context[CURRENT],
                     "ParseExample",
                     None,
                     serialized,
@@ -353,14 +349,9 @@ def parse_example(
     fast_path_error = None
     _result: ParseExampleOutputs
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(serialized, sparse_keys, dense_keys, dense_shapes)
-        ):
+        if is_eager() and _holds(serialized, sparse_keys, dense_keys, dense_shapes):
             _result = ParseExampleOutputs._make(
                 execute(
-                    context[CURRENT],
                     "ParseExample",
                     name,
                     serialized,

@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
     has_room,
+    is_eager,
     most_of,
     new,
     products_of,
@@ -252,7 +249,7 @@ class ParseExampleV2(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(serialized, num_sparse, sparse_types, dense_shapes)
             ):
                 (
@@ -263,7 +260,6 @@ class ParseExampleV2(Op):
                     op.ragged_values,
                     op.ragged_row_splits,
                 ) = execute(
-                    context[CURRENT],
                     "ParseExampleV2",
                     None,
                     serialized,
@@ -415,14 +411,9 @@ def parse_example_v2(
     fast_path_error = None
     _result: ParseExampleV2Outputs
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(serialized, num_sparse, sparse_types, dense_shapes)
-        ):
+        if is_eager() and _holds(serialized, num_sparse, sparse_types, dense_shapes):
             _result = ParseExampleV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "ParseExampleV2",
                     name,
                     serialized,

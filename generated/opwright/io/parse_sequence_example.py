@@ -8,19 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     most_of,
     new,
     ranks_of,
@@ -412,7 +410,7 @@ class ParseSequenceExample(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(
                     opts.Ncontext_sparse,
                     opts.Nfeature_list_sparse,
@@ -435,7 +433,6 @@ class ParseSequenceExample(Op):
                     op.feature_list_dense_values,
                     op.feature_list_dense_lengths,
                 ) = execute(
-                    context[CURRENT],
                     "ParseSequenceExample",
                     None,
                     serialized,
@@ -497,7 +494,7 @@ class ParseSequenceExample(Op):
 
 
 DEFAULTS = ParseSequenceExample.Options()
-MERGE = ParseSequenceExample.Options.merge
+MERGE = merging(ParseSequenceExample.Options)
 
 
 def _holds(
@@ -641,23 +638,18 @@ def parse_sequence_example(
     fast_path_error = None
     _result: ParseSequenceExampleOutputs
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(
-                Ncontext_sparse,
-                Nfeature_list_sparse,
-                Nfeature_list_dense,
-                context_sparse_types,
-                feature_list_dense_types,
-                context_dense_shapes,
-                feature_list_sparse_types,
-                feature_list_dense_shapes,
-            )
+        if is_eager() and _holds(
+            Ncontext_sparse,
+            Nfeature_list_sparse,
+            Nfeature_list_dense,
+            context_sparse_types,
+            feature_list_dense_types,
+            context_dense_shapes,
+            feature_list_sparse_types,
+            feature_list_dense_shapes,
         ):
             _result = ParseSequenceExampleOutputs._make(
                 execute(
-                    context[CURRENT],
                     "ParseSequenceExample",
                     name,
                     serialized,

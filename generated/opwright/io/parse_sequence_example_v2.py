@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -16,12 +14,12 @@ from opwright_runtime.gencode import (
     TBool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     most_of,
     new,
     ranks_of,
@@ -529,7 +527,7 @@ class ParseSequenceExampleV2(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(feature_list_dense_missing_assumed_empty) is EagerTensor
                     or fits(TBool, feature_list_dense_missing_assumed_empty)
@@ -561,7 +559,6 @@ class ParseSequenceExampleV2(Op):
                     op.feature_list_ragged_outer_splits,
                     op.feature_list_ragged_inner_splits,
                 ) = execute(
-                    context[CURRENT],
                     "ParseSequenceExampleV2",
                     None,
                     serialized,
@@ -635,7 +632,7 @@ class ParseSequenceExampleV2(Op):
 
 
 DEFAULTS = ParseSequenceExampleV2.Options()
-MERGE = ParseSequenceExampleV2.Options.merge
+MERGE = merging(ParseSequenceExampleV2.Options)
 
 
 def _holds(
@@ -812,8 +809,7 @@ def parse_sequence_example_v2(
     _result: ParseSequenceExampleV2Outputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(feature_list_dense_missing_assumed_empty) is EagerTensor
                 or fits(TBool, feature_list_dense_missing_assumed_empty)
@@ -831,7 +827,6 @@ def parse_sequence_example_v2(
         ):
             _result = ParseSequenceExampleV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "ParseSequenceExampleV2",
                     name,
                     serialized,

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
     has_room,
+    is_eager,
     most_of,
     new,
     products_of,
@@ -202,7 +199,7 @@ class ParseSingleExample(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(num_sparse, sparse_types, dense_shapes)
             ):
                 (
@@ -211,7 +208,6 @@ class ParseSingleExample(Op):
                     op.sparse_shapes,
                     op.dense_values,
                 ) = execute(
-                    context[CURRENT],
                     "ParseSingleExample",
                     None,
                     serialized,
@@ -329,14 +325,9 @@ def parse_single_example(
     fast_path_error = None
     _result: ParseSingleExampleOutputs
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(num_sparse, sparse_types, dense_shapes)
-        ):
+        if is_eager() and _holds(num_sparse, sparse_types, dense_shapes):
             _result = ParseSingleExampleOutputs._make(
                 execute(
-                    context[CURRENT],
                     "ParseSingleExample",
                     name,
                     serialized,

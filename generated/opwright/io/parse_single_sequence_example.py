@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     most_of,
     new,
     ranks_of,
@@ -365,7 +363,7 @@ class ParseSingleSequenceExample(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(
                     context_sparse_keys,
                     feature_list_sparse_keys,
@@ -385,7 +383,6 @@ class ParseSingleSequenceExample(Op):
                     op.feature_list_sparse_shapes,
                     op.feature_list_dense_values,
                 ) = execute(
-                    context[CURRENT],
                     "ParseSingleSequenceExample",
                     None,
                     serialized,
@@ -434,7 +431,7 @@ class ParseSingleSequenceExample(Op):
 
 
 DEFAULTS = ParseSingleSequenceExample.Options()
-MERGE = ParseSingleSequenceExample.Options.merge
+MERGE = merging(ParseSingleSequenceExample.Options)
 
 
 def _holds(
@@ -569,21 +566,16 @@ def parse_single_sequence_example(
     fast_path_error = None
     _result: ParseSingleSequenceExampleOutputs
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(
-                context_sparse_keys,
-                feature_list_sparse_keys,
-                context_dense_defaults,
-                debug_name,
-                feature_list_dense_types,
-                feature_list_dense_shapes,
-            )
+        if is_eager() and _holds(
+            context_sparse_keys,
+            feature_list_sparse_keys,
+            context_dense_defaults,
+            debug_name,
+            feature_list_dense_types,
+            feature_list_dense_shapes,
         ):
             _result = ParseSingleSequenceExampleOutputs._make(
                 execute(
-                    context[CURRENT],
                     "ParseSingleSequenceExample",
                     name,
                     serialized,

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -120,9 +117,8 @@ class ParseTensor(TensorOp[OutType]):
         op: ParseTensor[UOutType] = new(ParseTensor)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "ParseTensor",
                     None,
                     serialized,
@@ -177,9 +173,8 @@ def parse_tensor(
     fast_path_error = None
     _result: Output[UOutType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ParseTensor",
                 name,
                 serialized,

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -97,8 +94,8 @@ class ReadFile(TensorOp[TString]):
         op: ReadFile = new(ReadFile)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.contents = execute(context[CURRENT], "ReadFile", None, filename)
+            if scope.eager and is_eager():
+                op.contents = execute("ReadFile", None, filename)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -142,8 +139,8 @@ def read_file(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "ReadFile", name, filename)
+        if is_eager():
+            _result = execute("ReadFile", name, filename)
             return _result
     except Exception as error:
         fast_path_error = error

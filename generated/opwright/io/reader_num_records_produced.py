@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -107,9 +104,9 @@ class ReaderNumRecordsProduced(TensorOp[TInt64]):
         op: ReaderNumRecordsProduced = new(ReaderNumRecordsProduced)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.records_produced = execute(
-                    context[CURRENT], "ReaderNumRecordsProduced", None, reader_handle
+                    "ReaderNumRecordsProduced", None, reader_handle
                 )
                 return op
         except Exception as error:
@@ -158,10 +155,8 @@ def reader_num_records_produced(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "ReaderNumRecordsProduced", name, reader_handle
-            )
+        if is_eager():
+            _result = execute("ReaderNumRecordsProduced", name, reader_handle)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -110,9 +107,9 @@ class ReaderNumRecordsProducedV2(TensorOp[TInt64]):
         op: ReaderNumRecordsProducedV2 = new(ReaderNumRecordsProducedV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(reader_handle):
+            if scope.eager and is_eager() and _holds(reader_handle):
                 op.records_produced = execute(
-                    context[CURRENT], "ReaderNumRecordsProducedV2", None, reader_handle
+                    "ReaderNumRecordsProducedV2", None, reader_handle
                 )
                 return op
         except Exception as error:
@@ -170,10 +167,8 @@ def reader_num_records_produced_v2(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if context[EAGER] and not graphs.stack and _holds(reader_handle):
-            _result = execute(
-                context[CURRENT], "ReaderNumRecordsProducedV2", name, reader_handle
-            )
+        if is_eager() and _holds(reader_handle):
+            _result = execute("ReaderNumRecordsProducedV2", name, reader_handle)
             return _result
     except Exception as error:
         fast_path_error = error

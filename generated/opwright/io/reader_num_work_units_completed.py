@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -110,9 +107,9 @@ class ReaderNumWorkUnitsCompleted(TensorOp[TInt64]):
         op: ReaderNumWorkUnitsCompleted = new(ReaderNumWorkUnitsCompleted)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.units_completed = execute(
-                    context[CURRENT], "ReaderNumWorkUnitsCompleted", None, reader_handle
+                    "ReaderNumWorkUnitsCompleted", None, reader_handle
                 )
                 return op
         except Exception as error:
@@ -161,10 +158,8 @@ def reader_num_work_units_completed(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "ReaderNumWorkUnitsCompleted", name, reader_handle
-            )
+        if is_eager():
+            _result = execute("ReaderNumWorkUnitsCompleted", name, reader_handle)
             return _result
     except Exception as error:
         fast_path_error = error

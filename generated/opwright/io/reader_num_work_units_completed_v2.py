@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -111,12 +108,9 @@ class ReaderNumWorkUnitsCompletedV2(TensorOp[TInt64]):
         op: ReaderNumWorkUnitsCompletedV2 = new(ReaderNumWorkUnitsCompletedV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(reader_handle):
+            if scope.eager and is_eager() and _holds(reader_handle):
                 op.units_completed = execute(
-                    context[CURRENT],
-                    "ReaderNumWorkUnitsCompletedV2",
-                    None,
-                    reader_handle,
+                    "ReaderNumWorkUnitsCompletedV2", None, reader_handle
                 )
                 return op
         except Exception as error:
@@ -174,10 +168,8 @@ def reader_num_work_units_completed_v2(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if context[EAGER] and not graphs.stack and _holds(reader_handle):
-            _result = execute(
-                context[CURRENT], "ReaderNumWorkUnitsCompletedV2", name, reader_handle
-            )
+        if is_eager() and _holds(reader_handle):
+            _result = execute("ReaderNumWorkUnitsCompletedV2", name, reader_handle)
             return _result
     except Exception as error:
         fast_path_error = error

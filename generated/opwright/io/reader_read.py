@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -132,9 +129,9 @@ class ReaderRead(Op):
         op: ReaderRead = new(ReaderRead)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.key, op.value = execute(
-                    context[CURRENT], "ReaderRead", None, reader_handle, queue_handle
+                    "ReaderRead", None, reader_handle, queue_handle
                 )
                 return op
         except Exception as error:
@@ -191,11 +188,9 @@ def reader_read(
     fast_path_error = None
     _result: ReaderReadOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = ReaderReadOutputs._make(
-                execute(
-                    context[CURRENT], "ReaderRead", name, reader_handle, queue_handle
-                )
+                execute("ReaderRead", name, reader_handle, queue_handle)
             )
             return _result
     except Exception as error:

@@ -6,20 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     value_of,
 )
@@ -152,7 +149,7 @@ class ReaderReadUpTo(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_records) is EagerTensor
                     or type(num_records) is int
@@ -162,12 +159,7 @@ class ReaderReadUpTo(Op):
                 and _holds(num_records)
             ):
                 op.keys, op.values = execute(
-                    context[CURRENT],
-                    "ReaderReadUpTo",
-                    None,
-                    reader_handle,
-                    queue_handle,
-                    num_records,
+                    "ReaderReadUpTo", None, reader_handle, queue_handle, num_records
                 )
                 return op
         except Exception as error:
@@ -244,8 +236,7 @@ def reader_read_up_to(
     _result: ReaderReadUpToOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_records) is EagerTensor
                 or type(num_records) is int
@@ -256,12 +247,7 @@ def reader_read_up_to(
         ):
             _result = ReaderReadUpToOutputs._make(
                 execute(
-                    context[CURRENT],
-                    "ReaderReadUpTo",
-                    name,
-                    reader_handle,
-                    queue_handle,
-                    num_records,
+                    "ReaderReadUpTo", name, reader_handle, queue_handle, num_records
                 )
             )
             return _result

@@ -6,20 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     value_of,
 )
@@ -152,7 +149,7 @@ class ReaderReadUpToV2(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_records) is EagerTensor
                     or type(num_records) is int
@@ -162,12 +159,7 @@ class ReaderReadUpToV2(Op):
                 and _holds(reader_handle, queue_handle, num_records)
             ):
                 op.keys, op.values = execute(
-                    context[CURRENT],
-                    "ReaderReadUpToV2",
-                    None,
-                    reader_handle,
-                    queue_handle,
-                    num_records,
+                    "ReaderReadUpToV2", None, reader_handle, queue_handle, num_records
                 )
                 return op
         except Exception as error:
@@ -243,8 +235,7 @@ def reader_read_up_to_v2(
     _result: ReaderReadUpToV2Outputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_records) is EagerTensor
                 or type(num_records) is int
@@ -255,12 +246,7 @@ def reader_read_up_to_v2(
         ):
             _result = ReaderReadUpToV2Outputs._make(
                 execute(
-                    context[CURRENT],
-                    "ReaderReadUpToV2",
-                    name,
-                    reader_handle,
-                    queue_handle,
-                    num_records,
+                    "ReaderReadUpToV2", name, reader_handle, queue_handle, num_records
                 )
             )
             return _result

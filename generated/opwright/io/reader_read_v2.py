@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -129,9 +126,9 @@ class ReaderReadV2(Op):
         op: ReaderReadV2 = new(ReaderReadV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(reader_handle, queue_handle):
+            if scope.eager and is_eager() and _holds(reader_handle, queue_handle):
                 op.key, op.value = execute(
-                    context[CURRENT], "ReaderReadV2", None, reader_handle, queue_handle
+                    "ReaderReadV2", None, reader_handle, queue_handle
                 )
                 return op
         except Exception as error:
@@ -194,11 +191,9 @@ def reader_read_v2(
     fast_path_error = None
     _result: ReaderReadV2Outputs
     try:
-        if context[EAGER] and not graphs.stack and _holds(reader_handle, queue_handle):
+        if is_eager() and _holds(reader_handle, queue_handle):
             _result = ReaderReadV2Outputs._make(
-                execute(
-                    context[CURRENT], "ReaderReadV2", name, reader_handle, queue_handle
-                )
+                execute("ReaderReadV2", name, reader_handle, queue_handle)
             )
             return _result
     except Exception as error:

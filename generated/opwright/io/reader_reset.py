@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -98,8 +95,8 @@ class ReaderReset(Op):
         op: ReaderReset = new(ReaderReset)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "ReaderReset", None, reader_handle)
+            if scope.eager and is_eager():
+                execute("ReaderReset", None, reader_handle)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -144,8 +141,8 @@ def reader_reset(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "ReaderReset", name, reader_handle)
+        if is_eager():
+            _result = execute("ReaderReset", name, reader_handle)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -101,8 +98,8 @@ class ReaderResetV2(Op):
         op: ReaderResetV2 = new(ReaderResetV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(reader_handle):
-                execute(context[CURRENT], "ReaderResetV2", None, reader_handle)
+            if scope.eager and is_eager() and _holds(reader_handle):
+                execute("ReaderResetV2", None, reader_handle)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -156,8 +153,8 @@ def reader_reset_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack and _holds(reader_handle):
-            _result = execute(context[CURRENT], "ReaderResetV2", name, reader_handle)
+        if is_eager() and _holds(reader_handle):
+            _result = execute("ReaderResetV2", name, reader_handle)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -114,10 +111,8 @@ class ReaderRestoreState(Op):
         op: ReaderRestoreState = new(ReaderRestoreState)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(
-                    context[CURRENT], "ReaderRestoreState", None, reader_handle, state
-                )
+            if scope.eager and is_eager():
+                execute("ReaderRestoreState", None, reader_handle, state)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -168,10 +163,8 @@ def reader_restore_state(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "ReaderRestoreState", name, reader_handle, state
-            )
+        if is_eager():
+            _result = execute("ReaderRestoreState", name, reader_handle, state)
             return _result
     except Exception as error:
         fast_path_error = error

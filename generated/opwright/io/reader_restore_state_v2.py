@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -108,10 +105,8 @@ class ReaderRestoreStateV2(Op):
         op: ReaderRestoreStateV2 = new(ReaderRestoreStateV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(reader_handle):
-                execute(
-                    context[CURRENT], "ReaderRestoreStateV2", None, reader_handle, state
-                )
+            if scope.eager and is_eager() and _holds(reader_handle):
+                execute("ReaderRestoreStateV2", None, reader_handle, state)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -166,10 +161,8 @@ def reader_restore_state_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack and _holds(reader_handle):
-            _result = execute(
-                context[CURRENT], "ReaderRestoreStateV2", name, reader_handle, state
-            )
+        if is_eager() and _holds(reader_handle):
+            _result = execute("ReaderRestoreStateV2", name, reader_handle, state)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -109,10 +106,8 @@ class ReaderSerializeState(TensorOp[TString]):
         op: ReaderSerializeState = new(ReaderSerializeState)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.state = execute(
-                    context[CURRENT], "ReaderSerializeState", None, reader_handle
-                )
+            if scope.eager and is_eager():
+                op.state = execute("ReaderSerializeState", None, reader_handle)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -161,10 +156,8 @@ def reader_serialize_state(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "ReaderSerializeState", name, reader_handle
-            )
+        if is_eager():
+            _result = execute("ReaderSerializeState", name, reader_handle)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -106,10 +103,8 @@ class ReaderSerializeStateV2(TensorOp[TString]):
         op: ReaderSerializeStateV2 = new(ReaderSerializeStateV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(reader_handle):
-                op.state = execute(
-                    context[CURRENT], "ReaderSerializeStateV2", None, reader_handle
-                )
+            if scope.eager and is_eager() and _holds(reader_handle):
+                op.state = execute("ReaderSerializeStateV2", None, reader_handle)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -164,10 +159,8 @@ def reader_serialize_state_v2(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack and _holds(reader_handle):
-            _result = execute(
-                context[CURRENT], "ReaderSerializeStateV2", name, reader_handle
-            )
+        if is_eager() and _holds(reader_handle):
+            _result = execute("ReaderSerializeStateV2", name, reader_handle)
             return _result
     except Exception as error:
         fast_path_error = error

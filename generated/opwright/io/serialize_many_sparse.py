@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -17,13 +15,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     contents_of,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -174,7 +171,7 @@ class SerializeManySparse(TensorOp[OutType]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(sparse_indices) is EagerTensor
                     or type(sparse_indices) is int
@@ -190,7 +187,6 @@ class SerializeManySparse(TensorOp[OutType]):
                 and _holds(sparse_shape)
             ):
                 op.serialized_sparse = execute(
-                    context[CURRENT],
                     "SerializeManySparse",
                     None,
                     sparse_indices,
@@ -294,8 +290,7 @@ def serialize_many_sparse(
     _result: Output[UOutType]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(sparse_indices) is EagerTensor
                 or type(sparse_indices) is int
@@ -311,7 +306,6 @@ def serialize_many_sparse(
             and _holds(sparse_shape)
         ):
             _result = execute(
-                context[CURRENT],
                 "SerializeManySparse",
                 name,
                 sparse_indices,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -16,11 +14,10 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -161,7 +158,7 @@ class SerializeSparse(TensorOp[OutType]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(sparse_indices) is EagerTensor
                     or type(sparse_indices) is int
@@ -176,7 +173,6 @@ class SerializeSparse(TensorOp[OutType]):
                 )
             ):
                 op.serialized_sparse = execute(
-                    context[CURRENT],
                     "SerializeSparse",
                     None,
                     sparse_indices,
@@ -267,8 +263,7 @@ def serialize_sparse(
     _result: Output[UOutType]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(sparse_indices) is EagerTensor
                 or type(sparse_indices) is int
@@ -283,7 +278,6 @@ def serialize_sparse(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "SerializeSparse",
                 name,
                 sparse_indices,

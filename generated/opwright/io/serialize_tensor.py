@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -100,10 +97,8 @@ class SerializeTensor(TensorOp[TString]):
         op: SerializeTensor = new(SerializeTensor)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.serialized = execute(
-                    context[CURRENT], "SerializeTensor", None, tensor
-                )
+            if scope.eager and is_eager():
+                op.serialized = execute("SerializeTensor", None, tensor)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -144,8 +139,8 @@ def serialize_tensor(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "SerializeTensor", name, tensor)
+        if is_eager():
+            _result = execute("SerializeTensor", name, tensor)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -110,7 +107,7 @@ class ShardedFilename(TensorOp[TString]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(shard) is EagerTensor
                     or type(shard) is int
@@ -125,12 +122,7 @@ class ShardedFilename(TensorOp[TString]):
                 )
             ):
                 op.filename = execute(
-                    context[CURRENT],
-                    "ShardedFilename",
-                    None,
-                    basename,
-                    shard,
-                    num_shards,
+                    "ShardedFilename", None, basename, shard, num_shards
                 )
                 return op
         except Exception as error:
@@ -178,8 +170,7 @@ def sharded_filename(
     _result: Output[TString]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(shard) is EagerTensor
                 or type(shard) is int
@@ -193,9 +184,7 @@ def sharded_filename(
                 or fits(TInt32, num_shards)
             )
         ):
-            _result = execute(
-                context[CURRENT], "ShardedFilename", name, basename, shard, num_shards
-            )
+            _result = execute("ShardedFilename", name, basename, shard, num_shards)
             return _result
     except Exception as error:
         fast_path_error = error

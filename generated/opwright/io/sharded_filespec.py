@@ -8,19 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -106,7 +103,7 @@ class ShardedFilespec(TensorOp[TString]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_shards) is EagerTensor
                     or type(num_shards) is int
@@ -114,9 +111,7 @@ class ShardedFilespec(TensorOp[TString]):
                     or fits(TInt32, num_shards)
                 )
             ):
-                op.filename = execute(
-                    context[CURRENT], "ShardedFilespec", None, basename, num_shards
-                )
+                op.filename = execute("ShardedFilespec", None, basename, num_shards)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -159,19 +154,13 @@ def sharded_filespec(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(num_shards) is EagerTensor
-                or type(num_shards) is int
-                and -2147483648 <= num_shards <= 2147483647
-                or fits(TInt32, num_shards)
-            )
+        if is_eager() and (
+            type(num_shards) is EagerTensor
+            or type(num_shards) is int
+            and -2147483648 <= num_shards <= 2147483647
+            or fits(TInt32, num_shards)
         ):
-            _result = execute(
-                context[CURRENT], "ShardedFilespec", name, basename, num_shards
-            )
+            _result = execute("ShardedFilespec", name, basename, num_shards)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, deprecated
@@ -169,9 +167,8 @@ class TextLineReader(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.reader_handle = execute(
-                    context[CURRENT],
                     "TextLineReader",
                     None,
                     "skip_header_lines",
@@ -197,7 +194,7 @@ class TextLineReader(TensorOp[TString]):
 
 
 DEFAULTS = TextLineReader.Options()
-MERGE = TextLineReader.Options.merge
+MERGE = merging(TextLineReader.Options)
 
 
 @deprecated(
@@ -257,9 +254,8 @@ def text_line_reader(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "TextLineReader",
                 name,
                 "skip_header_lines",

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TResource,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -166,9 +164,8 @@ class TextLineReaderV2(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.reader_handle = execute(
-                    context[CURRENT],
                     "TextLineReaderV2",
                     None,
                     "skip_header_lines",
@@ -194,7 +191,7 @@ class TextLineReaderV2(TensorOp[TResource]):
 
 
 DEFAULTS = TextLineReaderV2.Options()
-MERGE = TextLineReaderV2.Options.merge
+MERGE = merging(TextLineReaderV2.Options)
 
 
 @describe_missing_args
@@ -250,9 +247,8 @@ def text_line_reader_v2(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "TextLineReaderV2",
                 name,
                 "skip_header_lines",

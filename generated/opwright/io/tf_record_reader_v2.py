@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TResource,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -169,9 +167,8 @@ class TFRecordReaderV2(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.reader_handle = execute(
-                    context[CURRENT],
                     "TFRecordReaderV2",
                     None,
                     "container",
@@ -197,7 +194,7 @@ class TFRecordReaderV2(TensorOp[TResource]):
 
 
 DEFAULTS = TFRecordReaderV2.Options()
-MERGE = TFRecordReaderV2.Options.merge
+MERGE = merging(TFRecordReaderV2.Options)
 
 
 @describe_missing_args
@@ -255,9 +252,8 @@ def tf_record_reader_v2(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "TFRecordReaderV2",
                 name,
                 "container",

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -147,9 +145,8 @@ class WholeFileReader(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.reader_handle = execute(
-                    context[CURRENT],
                     "WholeFileReader",
                     None,
                     "container",
@@ -169,7 +166,7 @@ class WholeFileReader(TensorOp[TString]):
 
 
 DEFAULTS = WholeFileReader.Options()
-MERGE = WholeFileReader.Options.merge
+MERGE = merging(WholeFileReader.Options)
 
 
 @describe_missing_args
@@ -220,9 +217,8 @@ def whole_file_reader(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "WholeFileReader",
                 name,
                 "container",

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TResource,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -153,9 +151,8 @@ class WholeFileReaderV2(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.reader_handle = execute(
-                    context[CURRENT],
                     "WholeFileReaderV2",
                     None,
                     "container",
@@ -175,7 +172,7 @@ class WholeFileReaderV2(TensorOp[TResource]):
 
 
 DEFAULTS = WholeFileReaderV2.Options()
-MERGE = WholeFileReaderV2.Options.merge
+MERGE = merging(WholeFileReaderV2.Options)
 
 
 @describe_missing_args
@@ -229,9 +226,8 @@ def whole_file_reader_v2(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "WholeFileReaderV2",
                 name,
                 "container",

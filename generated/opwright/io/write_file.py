@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -94,8 +91,8 @@ class WriteFile(Op):
         op: WriteFile = new(WriteFile)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "WriteFile", None, filename, contents)
+            if scope.eager and is_eager():
+                execute("WriteFile", None, filename, contents)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -137,8 +134,8 @@ def write_file(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "WriteFile", name, filename, contents)
+        if is_eager():
+            _result = execute("WriteFile", name, filename, contents)
             return _result
     except Exception as error:
         fast_path_error = error

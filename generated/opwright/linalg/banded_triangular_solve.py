@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -198,9 +196,8 @@ class BandedTriangularSolve(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "BandedTriangularSolve",
                     None,
                     matrix,
@@ -222,7 +219,7 @@ class BandedTriangularSolve(TensorOp[T]):
 
 
 DEFAULTS = BandedTriangularSolve.Options()
-MERGE = BandedTriangularSolve.Options.merge
+MERGE = merging(BandedTriangularSolve.Options)
 
 
 @describe_missing_args
@@ -289,9 +286,8 @@ def banded_triangular_solve(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "BandedTriangularSolve",
                 name,
                 matrix,

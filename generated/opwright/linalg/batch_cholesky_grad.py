@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -128,10 +125,8 @@ class BatchCholeskyGrad(TensorOp[T]):
         op: BatchCholeskyGrad[U] = new(BatchCholeskyGrad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(
-                    context[CURRENT], "BatchCholeskyGrad", None, l, grad
-                )
+            if scope.eager and is_eager():
+                op.output = execute("BatchCholeskyGrad", None, l, grad)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -186,8 +181,8 @@ def batch_cholesky_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "BatchCholeskyGrad", name, l, grad)
+        if is_eager():
+            _result = execute("BatchCholeskyGrad", name, l, grad)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -201,11 +199,10 @@ class BatchMatMul(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "BatchMatMul",
                     None,
                     x,
@@ -236,7 +233,7 @@ class BatchMatMul(TensorOp[T]):
 
 
 DEFAULTS = BatchMatMul.Options()
-MERGE = BatchMatMul.Options.merge
+MERGE = merging(BatchMatMul.Options)
 
 
 @describe_missing_args
@@ -300,13 +297,8 @@ def batch_mat_mul(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
-        ):
+        if is_eager() and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y)):
             _result = execute(
-                context[CURRENT],
                 "BatchMatMul",
                 name,
                 x,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,15 +13,15 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     broadcast_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     extent_of,
     fit_pair,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     product_of,
     sizes_of,
@@ -238,12 +236,11 @@ class BatchMatMulV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
                 and _holds(x, y, opts.adj_x, opts.adj_y)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "BatchMatMulV2",
                     None,
                     x,
@@ -274,7 +271,7 @@ class BatchMatMulV2(TensorOp[T]):
 
 
 DEFAULTS = BatchMatMulV2.Options()
-MERGE = BatchMatMulV2.Options.merge
+MERGE = merging(BatchMatMulV2.Options)
 
 
 def _holds(x: object, y: object, adj_x: bool, adj_y: bool) -> bool:
@@ -396,13 +393,11 @@ def batch_mat_mul_v2(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
             and _holds(x, y, adj_x, adj_y)
         ):
             _result = execute(
-                context[CURRENT],
                 "BatchMatMulV2",
                 name,
                 x,

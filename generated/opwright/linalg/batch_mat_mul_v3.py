@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -18,15 +16,15 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtype,
     broadcast_of,
-    context,
     default,
     describe_missing_args,
     dtype_name,
     elements_of,
     execute,
     extent_of,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     product_of,
     sizes_of,
@@ -259,11 +257,10 @@ class BatchMatMulV3(TensorOp[Tout]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(x, y, Tout, opts.adj_x, opts.adj_y)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "BatchMatMulV3",
                     None,
                     x,
@@ -297,7 +294,7 @@ class BatchMatMulV3(TensorOp[Tout]):
 
 
 DEFAULTS = BatchMatMulV3.Options()
-MERGE = BatchMatMulV3.Options.merge
+MERGE = merging(BatchMatMulV3.Options)
 
 
 def _holds(x: object, y: object, Tout: object, adj_x: bool, adj_y: bool) -> bool:
@@ -425,9 +422,8 @@ def batch_mat_mul_v3(
     fast_path_error = None
     _result: Output[Uout]
     try:
-        if context[EAGER] and not graphs.stack and _holds(x, y, Tout, adj_x, adj_y):
+        if is_eager() and _holds(x, y, Tout, adj_x, adj_y):
             _result = execute(
-                context[CURRENT],
                 "BatchMatMulV3",
                 name,
                 x,

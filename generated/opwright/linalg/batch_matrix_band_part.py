@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -133,7 +130,7 @@ class BatchMatrixBandPart(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_lower) is EagerTensor
                     or type(num_lower) is int
@@ -148,12 +145,7 @@ class BatchMatrixBandPart(TensorOp[T]):
                 )
             ):
                 op.band = execute(
-                    context[CURRENT],
-                    "BatchMatrixBandPart",
-                    None,
-                    input,
-                    num_lower,
-                    num_upper,
+                    "BatchMatrixBandPart", None, input, num_lower, num_upper
                 )
                 return op
         except Exception as error:
@@ -211,8 +203,7 @@ def batch_matrix_band_part(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_lower) is EagerTensor
                 or type(num_lower) is int
@@ -226,14 +217,7 @@ def batch_matrix_band_part(
                 or fits(TInt64, num_upper)
             )
         ):
-            _result = execute(
-                context[CURRENT],
-                "BatchMatrixBandPart",
-                name,
-                input,
-                num_lower,
-                num_upper,
-            )
+            _result = execute("BatchMatrixBandPart", name, input, num_lower, num_upper)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -118,10 +115,8 @@ class BatchMatrixDeterminant(TensorOp[T]):
         op: BatchMatrixDeterminant[U] = new(BatchMatrixDeterminant)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(
-                    context[CURRENT], "BatchMatrixDeterminant", None, input
-                )
+            if scope.eager and is_eager():
+                op.output = execute("BatchMatrixDeterminant", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -168,8 +163,8 @@ def batch_matrix_determinant(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "BatchMatrixDeterminant", name, input)
+        if is_eager():
+            _result = execute("BatchMatrixDeterminant", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

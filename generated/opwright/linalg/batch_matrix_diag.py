@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -104,8 +101,8 @@ class BatchMatrixDiag(TensorOp[T]):
         op: BatchMatrixDiag[U] = new(BatchMatrixDiag)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "BatchMatrixDiag", None, diagonal)
+            if scope.eager and is_eager():
+                op.output = execute("BatchMatrixDiag", None, diagonal)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -152,8 +149,8 @@ def batch_matrix_diag(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "BatchMatrixDiag", name, diagonal)
+        if is_eager():
+            _result = execute("BatchMatrixDiag", name, diagonal)
             return _result
     except Exception as error:
         fast_path_error = error

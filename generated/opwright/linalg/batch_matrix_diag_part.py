@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -104,10 +101,8 @@ class BatchMatrixDiagPart(TensorOp[T]):
         op: BatchMatrixDiagPart[U] = new(BatchMatrixDiagPart)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.diagonal = execute(
-                    context[CURRENT], "BatchMatrixDiagPart", None, input
-                )
+            if scope.eager and is_eager():
+                op.diagonal = execute("BatchMatrixDiagPart", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -152,8 +147,8 @@ def batch_matrix_diag_part(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "BatchMatrixDiagPart", name, input)
+        if is_eager():
+            _result = execute("BatchMatrixDiagPart", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -147,14 +145,9 @@ class BatchMatrixInverse(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
-                    "BatchMatrixInverse",
-                    None,
-                    input,
-                    "adjoint",
-                    opts.adjoint,
+                    "BatchMatrixInverse", None, input, "adjoint", opts.adjoint
                 )
                 return op
         except Exception as error:
@@ -163,7 +156,7 @@ class BatchMatrixInverse(TensorOp[T]):
 
 
 DEFAULTS = BatchMatrixInverse.Options()
-MERGE = BatchMatrixInverse.Options.merge
+MERGE = merging(BatchMatrixInverse.Options)
 
 
 @deprecated(
@@ -212,9 +205,8 @@ def batch_matrix_inverse(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "BatchMatrixInverse",
                 name,
                 input,

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -124,15 +121,13 @@ class BatchMatrixSetDiag(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input) is type(diagonal) is EagerTensor
                     or fit_pair(None, input, diagonal)
                 )
             ):
-                op.output = execute(
-                    context[CURRENT], "BatchMatrixSetDiag", None, input, diagonal
-                )
+                op.output = execute("BatchMatrixSetDiag", None, input, diagonal)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -183,17 +178,11 @@ def batch_matrix_set_diag(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(input) is type(diagonal) is EagerTensor
-                or fit_pair(None, input, diagonal)
-            )
+        if is_eager() and (
+            type(input) is type(diagonal) is EagerTensor
+            or fit_pair(None, input, diagonal)
         ):
-            _result = execute(
-                context[CURRENT], "BatchMatrixSetDiag", name, input, diagonal
-            )
+            _result = execute("BatchMatrixSetDiag", name, input, diagonal)
             return _result
     except Exception as error:
         fast_path_error = error

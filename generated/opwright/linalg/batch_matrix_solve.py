@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -157,15 +155,9 @@ class BatchMatrixSolve(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
-                    "BatchMatrixSolve",
-                    None,
-                    matrix,
-                    rhs,
-                    "adjoint",
-                    opts.adjoint,
+                    "BatchMatrixSolve", None, matrix, rhs, "adjoint", opts.adjoint
                 )
                 return op
         except Exception as error:
@@ -176,7 +168,7 @@ class BatchMatrixSolve(TensorOp[T]):
 
 
 DEFAULTS = BatchMatrixSolve.Options()
-MERGE = BatchMatrixSolve.Options.merge
+MERGE = merging(BatchMatrixSolve.Options)
 
 
 @deprecated(
@@ -228,9 +220,8 @@ def batch_matrix_solve(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "BatchMatrixSolve",
                 name,
                 matrix,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -164,9 +162,8 @@ class BatchMatrixSolveLs(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "BatchMatrixSolveLs",
                     None,
                     matrix,
@@ -184,7 +181,7 @@ class BatchMatrixSolveLs(TensorOp[T]):
 
 
 DEFAULTS = BatchMatrixSolveLs.Options()
-MERGE = BatchMatrixSolveLs.Options.merge
+MERGE = merging(BatchMatrixSolveLs.Options)
 
 
 @deprecated(
@@ -240,9 +237,8 @@ def batch_matrix_solve_ls(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "BatchMatrixSolveLs",
                 name,
                 matrix,

@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -173,9 +171,8 @@ class BatchMatrixTriangularSolve(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "BatchMatrixTriangularSolve",
                     None,
                     matrix,
@@ -197,7 +194,7 @@ class BatchMatrixTriangularSolve(TensorOp[T]):
 
 
 DEFAULTS = BatchMatrixTriangularSolve.Options()
-MERGE = BatchMatrixTriangularSolve.Options.merge
+MERGE = merging(BatchMatrixTriangularSolve.Options)
 
 
 @deprecated(
@@ -255,9 +252,8 @@ def batch_matrix_triangular_solve(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "BatchMatrixTriangularSolve",
                 name,
                 matrix,

@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -125,10 +122,8 @@ class BatchSelfAdjointEig(TensorOp[T]):
         op: BatchSelfAdjointEig[U] = new(BatchSelfAdjointEig)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(
-                    context[CURRENT], "BatchSelfAdjointEig", None, input
-                )
+            if scope.eager and is_eager():
+                op.output = execute("BatchSelfAdjointEig", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -179,8 +174,8 @@ def batch_self_adjoint_eig(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "BatchSelfAdjointEig", name, input)
+        if is_eager():
+            _result = execute("BatchSelfAdjointEig", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar, deprecated
@@ -168,14 +166,9 @@ class BatchSelfAdjointEigV2(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.e, op.v = execute(
-                    context[CURRENT],
-                    "BatchSelfAdjointEigV2",
-                    None,
-                    input,
-                    "compute_v",
-                    opts.compute_v,
+                    "BatchSelfAdjointEigV2", None, input, "compute_v", opts.compute_v
                 )
                 return op
         except Exception as error:
@@ -186,7 +179,7 @@ class BatchSelfAdjointEigV2(Op, Generic[T]):
 
 
 DEFAULTS = BatchSelfAdjointEigV2.Options()
-MERGE = BatchSelfAdjointEigV2.Options.merge
+MERGE = merging(BatchSelfAdjointEigV2.Options)
 
 
 @deprecated(
@@ -240,10 +233,9 @@ def batch_self_adjoint_eig_v2(
     fast_path_error = None
     _result: BatchSelfAdjointEigV2Outputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = BatchSelfAdjointEigV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "BatchSelfAdjointEigV2",
                     name,
                     input,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar, deprecated
@@ -178,9 +176,8 @@ class BatchSvd(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.s, op.u, op.v = execute(
-                    context[CURRENT],
                     "BatchSvd",
                     None,
                     input,
@@ -201,7 +198,7 @@ class BatchSvd(Op, Generic[T]):
 
 
 DEFAULTS = BatchSvd.Options()
-MERGE = BatchSvd.Options.merge
+MERGE = merging(BatchSvd.Options)
 
 
 @deprecated(
@@ -256,10 +253,9 @@ def batch_svd(
     fast_path_error = None
     _result: BatchSvdOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = BatchSvdOutputs._make(
                 execute(
-                    context[CURRENT],
                     "BatchSvd",
                     name,
                     input,

@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     new,
     product_of,
     sizes_of,
@@ -150,8 +147,8 @@ class Cholesky(TensorOp[T]):
         op: Cholesky[U] = new(Cholesky)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(input):
-                op.output = execute(context[CURRENT], "Cholesky", None, input)
+            if scope.eager and is_eager() and _holds(input):
+                op.output = execute("Cholesky", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -218,8 +215,8 @@ def cholesky(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(input):
-            _result = execute(context[CURRENT], "Cholesky", name, input)
+        if is_eager() and _holds(input):
+            _result = execute("Cholesky", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     new,
     product_of,
     sizes_of,
@@ -139,8 +136,8 @@ class CholeskyGrad(TensorOp[T]):
         op: CholeskyGrad[U] = new(CholeskyGrad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(l):
-                op.output = execute(context[CURRENT], "CholeskyGrad", None, l, grad)
+            if scope.eager and is_eager() and _holds(l):
+                op.output = execute("CholeskyGrad", None, l, grad)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -204,8 +201,8 @@ def cholesky_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(l):
-            _result = execute(context[CURRENT], "CholeskyGrad", name, l, grad)
+        if is_eager() and _holds(l):
+            _result = execute("CholeskyGrad", name, l, grad)
             return _result
     except Exception as error:
         fast_path_error = error

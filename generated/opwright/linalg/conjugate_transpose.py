@@ -8,19 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -142,7 +139,7 @@ class ConjugateTranspose(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(perm) is EagerTensor
                     or type(perm) is int
@@ -151,7 +148,7 @@ class ConjugateTranspose(TensorOp[T]):
                 )
                 and _holds(perm)
             ):
-                op.y = execute(context[CURRENT], "ConjugateTranspose", None, x, perm)
+                op.y = execute("ConjugateTranspose", None, x, perm)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -212,8 +209,7 @@ def conjugate_transpose(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(perm) is EagerTensor
                 or type(perm) is int
@@ -222,7 +218,7 @@ def conjugate_transpose(
             )
             and _holds(perm)
         ):
-            _result = execute(context[CURRENT], "ConjugateTranspose", name, x, perm)
+            _result = execute("ConjugateTranspose", name, x, perm)
             return _result
     except Exception as error:
         fast_path_error = error

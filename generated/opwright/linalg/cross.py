@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -133,10 +130,10 @@ class Cross(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(a) is type(b) is EagerTensor or fit_pair(None, a, b))
             ):
-                op.product = execute(context[CURRENT], "Cross", None, a, b)
+                op.product = execute("Cross", None, a, b)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -189,12 +186,8 @@ def cross(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (type(a) is type(b) is EagerTensor or fit_pair(None, a, b))
-        ):
-            _result = execute(context[CURRENT], "Cross", name, a, b)
+        if is_eager() and (type(a) is type(b) is EagerTensor or fit_pair(None, a, b)):
+            _result = execute("Cross", name, a, b)
             return _result
     except Exception as error:
         fast_path_error = error

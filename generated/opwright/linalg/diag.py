@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
     rank_of,
 )
@@ -133,8 +130,8 @@ class Diag(TensorOp[T]):
         op: Diag[U] = new(Diag)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(diagonal):
-                op.output = execute(context[CURRENT], "Diag", None, diagonal)
+            if scope.eager and is_eager() and _holds(diagonal):
+                op.output = execute("Diag", None, diagonal)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -195,8 +192,8 @@ def diag(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(diagonal):
-            _result = execute(context[CURRENT], "Diag", name, diagonal)
+        if is_eager() and _holds(diagonal):
+            _result = execute("Diag", name, diagonal)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -126,8 +123,8 @@ class DiagPart(TensorOp[T]):
         op: DiagPart[U] = new(DiagPart)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.diagonal = execute(context[CURRENT], "DiagPart", None, input)
+            if scope.eager and is_eager():
+                op.diagonal = execute("DiagPart", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -178,8 +175,8 @@ def diag_part(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "DiagPart", name, input)
+        if is_eager():
+            _result = execute("DiagPart", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     Scope,
     as_bool,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     product_of,
     sizes_of,
@@ -194,9 +192,8 @@ class Eig(Op, Generic[Tout]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(input):
+            if scope.eager and is_eager() and _holds(input):
                 op.e, op.v = execute(
-                    context[CURRENT],
                     "Eig",
                     None,
                     input,
@@ -217,7 +214,7 @@ class Eig(Op, Generic[Tout]):
 
 
 DEFAULTS = Eig.Options()
-MERGE = Eig.Options.merge
+MERGE = merging(Eig.Options)
 
 
 def _holds(input: object) -> bool:
@@ -285,10 +282,9 @@ def eig(
     fast_path_error = None
     _result: EigOutputs[Uout]
     try:
-        if context[EAGER] and not graphs.stack and _holds(input):
+        if is_eager() and _holds(input):
             _result = EigOutputs._make(
                 execute(
-                    context[CURRENT],
                     "Eig",
                     name,
                     input,

@@ -6,23 +6,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     all_tensors,
     are_subscripts,
     batches_of,
-    context,
     describe_missing_args,
     einsum_of,
     execute,
     extent_of,
     fit_together,
-    graphs,
     has_room,
     indexed_of,
+    is_eager,
     new,
     reduced_of,
     some_dtype_of,
@@ -186,13 +183,11 @@ class Einsum(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(inputs) or fit_together(None, inputs))
                 and _holds(inputs, equation)
             ):
-                op.output = execute(
-                    context[CURRENT], "Einsum", None, inputs, "equation", equation
-                )
+                op.output = execute("Einsum", None, inputs, "equation", equation)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -293,14 +288,11 @@ def einsum(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (all_tensors(inputs) or fit_together(None, inputs))
             and _holds(inputs, equation)
         ):
-            _result = execute(
-                context[CURRENT], "Einsum", name, inputs, "equation", equation
-            )
+            _result = execute("Einsum", name, inputs, "equation", equation)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -16,14 +14,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     removed,
     sizes_of,
@@ -194,7 +192,7 @@ class EuclideanNorm(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(reduction_indices) is EagerTensor
                     or type(reduction_indices) is int
@@ -204,7 +202,6 @@ class EuclideanNorm(TensorOp[T]):
                 and _holds(input, reduction_indices)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "EuclideanNorm",
                     None,
                     input,
@@ -224,7 +221,7 @@ class EuclideanNorm(TensorOp[T]):
 
 
 DEFAULTS = EuclideanNorm.Options()
-MERGE = EuclideanNorm.Options.merge
+MERGE = merging(EuclideanNorm.Options)
 
 
 def _holds(input: object, reduction_indices: object) -> bool:
@@ -297,8 +294,7 @@ def euclidean_norm(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(reduction_indices) is EagerTensor
                 or type(reduction_indices) is int
@@ -308,7 +304,6 @@ def euclidean_norm(
             and _holds(input, reduction_indices)
         ):
             _result = execute(
-                context[CURRENT],
                 "EuclideanNorm",
                 name,
                 input,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,14 +15,14 @@ from opwright_runtime.gencode import (
     TFloat32,
     TInt64,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     most_of,
     new,
     rank_of,
@@ -217,7 +215,7 @@ class LoadAndRemapMatrix(TensorOp[TFloat32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(row_remapping) is EagerTensor
                     or type(row_remapping) is int
@@ -241,7 +239,6 @@ class LoadAndRemapMatrix(TensorOp[TFloat32]):
                 )
             ):
                 op.output_matrix = execute(
-                    context[CURRENT],
                     "LoadAndRemapMatrix",
                     None,
                     ckpt_path,
@@ -278,7 +275,7 @@ class LoadAndRemapMatrix(TensorOp[TFloat32]):
 
 
 DEFAULTS = LoadAndRemapMatrix.Options()
-MERGE = LoadAndRemapMatrix.Options.merge
+MERGE = merging(LoadAndRemapMatrix.Options)
 
 
 def _holds(
@@ -392,8 +389,7 @@ def load_and_remap_matrix(
     _result: Output[TFloat32]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(row_remapping) is EagerTensor
                 or type(row_remapping) is int
@@ -417,7 +413,6 @@ def load_and_remap_matrix(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "LoadAndRemapMatrix",
                 name,
                 ckpt_path,

@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -152,9 +149,9 @@ class LogMatrixDeterminant(Op, Generic[T]):
         op: LogMatrixDeterminant[U] = new(LogMatrixDeterminant)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.sign, op.log_abs_determinant = execute(
-                    context[CURRENT], "LogMatrixDeterminant", None, input
+                    "LogMatrixDeterminant", None, input
                 )
                 return op
         except Exception as error:
@@ -209,9 +206,9 @@ def log_matrix_determinant(
     fast_path_error = None
     _result: LogMatrixDeterminantOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = LogMatrixDeterminantOutputs._make(
-                execute(context[CURRENT], "LogMatrixDeterminant", name, input)
+                execute("LogMatrixDeterminant", name, input)
             )
             return _result
     except Exception as error:

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
     Scope,
     TInt32,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -181,9 +178,8 @@ class Lu(Op, Generic[T, OutputIdxType]):
         op: Lu[U, UOutputIdxType] = new(Lu)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.lu, op.p = execute(
-                    context[CURRENT],
                     "Lu",
                     None,
                     input,
@@ -275,10 +271,9 @@ def lu(
     fast_path_error = None
     _result: LuOutputs[U, UOutputIdxType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = LuOutputs._make(
                 execute(
-                    context[CURRENT],
                     "Lu",
                     name,
                     input,

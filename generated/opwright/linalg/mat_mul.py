@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -217,11 +215,10 @@ class MatMul(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(a) is type(b) is EagerTensor or fit_pair(None, a, b))
             ):
                 op.product = execute(
-                    context[CURRENT],
                     "MatMul",
                     None,
                     a,
@@ -252,7 +249,7 @@ class MatMul(TensorOp[T]):
 
 
 DEFAULTS = MatMul.Options()
-MERGE = MatMul.Options.merge
+MERGE = merging(MatMul.Options)
 
 
 @describe_missing_args
@@ -321,13 +318,8 @@ def mat_mul(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (type(a) is type(b) is EagerTensor or fit_pair(None, a, b))
-        ):
+        if is_eager() and (type(a) is type(b) is EagerTensor or fit_pair(None, a, b)):
             _result = execute(
-                context[CURRENT],
                 "MatMul",
                 name,
                 a,

@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -159,7 +156,7 @@ class MatrixBandPart(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_lower) is EagerTensor
                     or type(num_lower) is int
@@ -173,14 +170,7 @@ class MatrixBandPart(TensorOp[T]):
                     or fits(TInt32, num_upper)
                 )
             ):
-                op.band = execute(
-                    context[CURRENT],
-                    "MatrixBandPart",
-                    None,
-                    input,
-                    num_lower,
-                    num_upper,
-                )
+                op.band = execute("MatrixBandPart", None, input, num_lower, num_upper)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -242,8 +232,7 @@ def matrix_band_part(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_lower) is EagerTensor
                 or type(num_lower) is int
@@ -257,9 +246,7 @@ def matrix_band_part(
                 or fits(TInt32, num_upper)
             )
         ):
-            _result = execute(
-                context[CURRENT], "MatrixBandPart", name, input, num_lower, num_upper
-            )
+            _result = execute("MatrixBandPart", name, input, num_lower, num_upper)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     new,
     product_of,
     rank_of,
@@ -121,8 +118,8 @@ class MatrixDiag(TensorOp[T]):
         op: MatrixDiag[U] = new(MatrixDiag)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(diagonal):
-                op.output = execute(context[CURRENT], "MatrixDiag", None, diagonal)
+            if scope.eager and is_eager() and _holds(diagonal):
+                op.output = execute("MatrixDiag", None, diagonal)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -184,8 +181,8 @@ def matrix_diag(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(diagonal):
-            _result = execute(context[CURRENT], "MatrixDiag", name, diagonal)
+        if is_eager() and _holds(diagonal):
+            _result = execute("MatrixDiag", name, diagonal)
             return _result
     except Exception as error:
         fast_path_error = error

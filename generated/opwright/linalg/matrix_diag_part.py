@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     new,
     product_of,
     rank_of,
@@ -116,8 +113,8 @@ class MatrixDiagPart(TensorOp[T]):
         op: MatrixDiagPart[U] = new(MatrixDiagPart)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(input):
-                op.diagonal = execute(context[CURRENT], "MatrixDiagPart", None, input)
+            if scope.eager and is_eager() and _holds(input):
+                op.diagonal = execute("MatrixDiagPart", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -174,8 +171,8 @@ def matrix_diag_part(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(input):
-            _result = execute(context[CURRENT], "MatrixDiagPart", name, input)
+        if is_eager() and _holds(input):
+            _result = execute("MatrixDiagPart", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,20 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fit_pair,
     fits,
-    graphs,
+    is_eager,
     new,
     product_of,
     rank_of,
@@ -156,7 +153,7 @@ class MatrixDiagPartV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(k) is EagerTensor
                     or type(k) is int
@@ -169,9 +166,7 @@ class MatrixDiagPartV2(TensorOp[T]):
                 )
                 and _holds(input)
             ):
-                op.diagonal = execute(
-                    context[CURRENT], "MatrixDiagPartV2", None, input, k, padding_value
-                )
+                op.diagonal = execute("MatrixDiagPartV2", None, input, k, padding_value)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -242,8 +237,7 @@ def matrix_diag_part_v2(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(k) is EagerTensor
                 or type(k) is int
@@ -256,9 +250,7 @@ def matrix_diag_part_v2(
             )
             and _holds(input)
         ):
-            _result = execute(
-                context[CURRENT], "MatrixDiagPartV2", name, input, k, padding_value
-            )
+            _result = execute("MatrixDiagPartV2", name, input, k, padding_value)
             return _result
     except Exception as error:
         fast_path_error = error

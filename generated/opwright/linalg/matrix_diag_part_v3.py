@@ -6,22 +6,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fit_pair,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
     product_of,
     rank_of,
@@ -205,7 +203,7 @@ class MatrixDiagPartV3(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(k) is EagerTensor
                     or type(k) is int
@@ -219,7 +217,6 @@ class MatrixDiagPartV3(TensorOp[T]):
                 and _holds(input)
             ):
                 op.diagonal = execute(
-                    context[CURRENT],
                     "MatrixDiagPartV3",
                     None,
                     input,
@@ -237,7 +234,7 @@ class MatrixDiagPartV3(TensorOp[T]):
 
 
 DEFAULTS = MatrixDiagPartV3.Options()
-MERGE = MatrixDiagPartV3.Options.merge
+MERGE = merging(MatrixDiagPartV3.Options)
 
 
 def _holds(input: object) -> bool:
@@ -318,8 +315,7 @@ def matrix_diag_part_v3(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(k) is EagerTensor
                 or type(k) is int
@@ -333,14 +329,7 @@ def matrix_diag_part_v3(
             and _holds(input)
         ):
             _result = execute(
-                context[CURRENT],
-                "MatrixDiagPartV3",
-                name,
-                input,
-                k,
-                padding_value,
-                "align",
-                align,
+                "MatrixDiagPartV3", name, input, k, padding_value, "align", align
             )
             return _result
     except Exception as error:

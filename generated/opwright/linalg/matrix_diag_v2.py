@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
@@ -15,14 +13,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     banded_of,
     contents_of,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fit_pair,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     product_of,
     rank_of,
@@ -176,7 +173,7 @@ class MatrixDiagV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(k) is EagerTensor
                     or type(k) is int
@@ -202,14 +199,7 @@ class MatrixDiagV2(TensorOp[T]):
                 and _holds(diagonal, k, num_rows, num_cols, padding_value)
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "MatrixDiagV2",
-                    None,
-                    diagonal,
-                    k,
-                    num_rows,
-                    num_cols,
-                    padding_value,
+                    "MatrixDiagV2", None, diagonal, k, num_rows, num_cols, padding_value
                 )
                 return op
         except Exception as error:
@@ -313,8 +303,7 @@ def matrix_diag_v2(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(k) is EagerTensor
                 or type(k) is int
@@ -340,14 +329,7 @@ def matrix_diag_v2(
             and _holds(diagonal, k, num_rows, num_cols, padding_value)
         ):
             _result = execute(
-                context[CURRENT],
-                "MatrixDiagV2",
-                name,
-                diagonal,
-                k,
-                num_rows,
-                num_cols,
-                padding_value,
+                "MatrixDiagV2", name, diagonal, k, num_rows, num_cols, padding_value
             )
             return _result
     except Exception as error:

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -16,15 +14,15 @@ from opwright_runtime.gencode import (
     TensorOp,
     banded_of,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fit_pair,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     product_of,
     rank_of,
@@ -228,7 +226,7 @@ class MatrixDiagV3(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(k) is EagerTensor
                     or type(k) is int
@@ -254,7 +252,6 @@ class MatrixDiagV3(TensorOp[T]):
                 and _holds(diagonal, k, num_rows, num_cols, padding_value)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "MatrixDiagV3",
                     None,
                     diagonal,
@@ -277,7 +274,7 @@ class MatrixDiagV3(TensorOp[T]):
 
 
 DEFAULTS = MatrixDiagV3.Options()
-MERGE = MatrixDiagV3.Options.merge
+MERGE = merging(MatrixDiagV3.Options)
 
 
 def _holds(
@@ -386,8 +383,7 @@ def matrix_diag_v3(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(k) is EagerTensor
                 or type(k) is int
@@ -413,7 +409,6 @@ def matrix_diag_v3(
             and _holds(diagonal, k, num_rows, num_cols, padding_value)
         ):
             _result = execute(
-                context[CURRENT],
                 "MatrixDiagV3",
                 name,
                 diagonal,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -125,8 +122,8 @@ class MatrixExponential(TensorOp[T]):
         op: MatrixExponential[U] = new(MatrixExponential)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "MatrixExponential", None, input)
+            if scope.eager and is_eager():
+                op.output = execute("MatrixExponential", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -177,8 +174,8 @@ def matrix_exponential(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "MatrixExponential", name, input)
+        if is_eager():
+            _result = execute("MatrixExponential", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

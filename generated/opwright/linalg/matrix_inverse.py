@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     product_of,
     sizes_of,
@@ -166,14 +164,9 @@ class MatrixInverse(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(input):
+            if scope.eager and is_eager() and _holds(input):
                 op.output = execute(
-                    context[CURRENT],
-                    "MatrixInverse",
-                    None,
-                    input,
-                    "adjoint",
-                    opts.adjoint,
+                    "MatrixInverse", None, input, "adjoint", opts.adjoint
                 )
                 return op
         except Exception as error:
@@ -182,7 +175,7 @@ class MatrixInverse(TensorOp[T]):
 
 
 DEFAULTS = MatrixInverse.Options()
-MERGE = MatrixInverse.Options.merge
+MERGE = merging(MatrixInverse.Options)
 
 
 def _holds(input: object) -> bool:
@@ -244,9 +237,8 @@ def matrix_inverse(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(input):
+        if is_eager() and _holds(input):
             _result = execute(
-                context[CURRENT],
                 "MatrixInverse",
                 name,
                 input,

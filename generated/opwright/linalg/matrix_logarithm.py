@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     new,
     product_of,
     sizes_of,
@@ -121,8 +118,8 @@ class MatrixLogarithm(TensorOp[T]):
         op: MatrixLogarithm[U] = new(MatrixLogarithm)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(input):
-                op.output = execute(context[CURRENT], "MatrixLogarithm", None, input)
+            if scope.eager and is_eager() and _holds(input):
+                op.output = execute("MatrixLogarithm", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -180,8 +177,8 @@ def matrix_logarithm(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(input):
-            _result = execute(context[CURRENT], "MatrixLogarithm", name, input)
+        if is_eager() and _holds(input):
+            _result = execute("MatrixLogarithm", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
     new,
     rank_of,
     sizes_of,
@@ -129,16 +126,14 @@ class MatrixSetDiag(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input) is type(diagonal) is EagerTensor
                     or fit_pair(None, input, diagonal)
                 )
                 and _holds(input)
             ):
-                op.output = execute(
-                    context[CURRENT], "MatrixSetDiag", None, input, diagonal
-                )
+                op.output = execute("MatrixSetDiag", None, input, diagonal)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -200,15 +195,14 @@ def matrix_set_diag(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input) is type(diagonal) is EagerTensor
                 or fit_pair(None, input, diagonal)
             )
             and _holds(input)
         ):
-            _result = execute(context[CURRENT], "MatrixSetDiag", name, input, diagonal)
+            _result = execute("MatrixSetDiag", name, input, diagonal)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,19 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
     fits,
-    graphs,
+    is_eager,
     new,
     rank_of,
     sizes_of,
@@ -150,7 +147,7 @@ class MatrixSetDiagV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(k) is EagerTensor
                     or type(k) is int
@@ -163,9 +160,7 @@ class MatrixSetDiagV2(TensorOp[T]):
                 )
                 and _holds(input)
             ):
-                op.output = execute(
-                    context[CURRENT], "MatrixSetDiagV2", None, input, diagonal, k
-                )
+                op.output = execute("MatrixSetDiagV2", None, input, diagonal, k)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -236,8 +231,7 @@ def matrix_set_diag_v2(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(k) is EagerTensor
                 or type(k) is int
@@ -250,9 +244,7 @@ def matrix_set_diag_v2(
             )
             and _holds(input)
         ):
-            _result = execute(
-                context[CURRENT], "MatrixSetDiagV2", name, input, diagonal, k
-            )
+            _result = execute("MatrixSetDiagV2", name, input, diagonal, k)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,21 +6,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_pair,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
     sizes_of,
@@ -197,7 +195,7 @@ class MatrixSetDiagV3(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(k) is EagerTensor
                     or type(k) is int
@@ -211,14 +209,7 @@ class MatrixSetDiagV3(TensorOp[T]):
                 and _holds(input)
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "MatrixSetDiagV3",
-                    None,
-                    input,
-                    diagonal,
-                    k,
-                    "align",
-                    opts.align,
+                    "MatrixSetDiagV3", None, input, diagonal, k, "align", opts.align
                 )
                 return op
         except Exception as error:
@@ -229,7 +220,7 @@ class MatrixSetDiagV3(TensorOp[T]):
 
 
 DEFAULTS = MatrixSetDiagV3.Options()
-MERGE = MatrixSetDiagV3.Options.merge
+MERGE = merging(MatrixSetDiagV3.Options)
 
 
 def _holds(input: object) -> bool:
@@ -309,8 +300,7 @@ def matrix_set_diag_v3(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(k) is EagerTensor
                 or type(k) is int
@@ -324,14 +314,7 @@ def matrix_set_diag_v3(
             and _holds(input)
         ):
             _result = execute(
-                context[CURRENT],
-                "MatrixSetDiagV3",
-                name,
-                input,
-                diagonal,
-                k,
-                "align",
-                align,
+                "MatrixSetDiagV3", name, input, diagonal, k, "align", align
             )
             return _result
     except Exception as error:

@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     product_of,
     sizes_of,
@@ -176,15 +174,9 @@ class MatrixSolve(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(matrix):
+            if scope.eager and is_eager() and _holds(matrix):
                 op.output = execute(
-                    context[CURRENT],
-                    "MatrixSolve",
-                    None,
-                    matrix,
-                    rhs,
-                    "adjoint",
-                    opts.adjoint,
+                    "MatrixSolve", None, matrix, rhs, "adjoint", opts.adjoint
                 )
                 return op
         except Exception as error:
@@ -195,7 +187,7 @@ class MatrixSolve(TensorOp[T]):
 
 
 DEFAULTS = MatrixSolve.Options()
-MERGE = MatrixSolve.Options.merge
+MERGE = merging(MatrixSolve.Options)
 
 
 def _holds(matrix: object) -> bool:
@@ -262,9 +254,8 @@ def matrix_solve(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(matrix):
+        if is_eager() and _holds(matrix):
             _result = execute(
-                context[CURRENT],
                 "MatrixSolve",
                 name,
                 matrix,

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     product_of,
     rank_of,
@@ -94,7 +92,7 @@ class MatrixSolveLs(TensorOp[T]):
 
     OP_NAME = "MatrixSolveLs"
     REQUIRES = (
-        "rank(matrix, rhs) < 2 or memory(T, shape(matrix)[:-2], shape(matrix)[-1:], shape(rhs)[-1:])",
+        "rank(matrix) < 2 or rank(rhs) < 2 or memory(T, shape(matrix)[:-2], shape(matrix)[-1:], shape(rhs)[-1:])",
         "elements(matrix) > 0 or prod(shape(matrix)[:-2]) <= 2**30",
     )
     SHAPES = {
@@ -183,8 +181,9 @@ class MatrixSolveLs(TensorOp[T]):
             output: `T`, `*batch n r`. The solutions, each of them a column.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `rank(matrix, rhs) < 2
-                or memory(T, shape(matrix)[:-2], shape(matrix)[-1:], shape(rhs)[-1:])`,
+            OpError: the op refuses an argument. The call needs `rank(matrix) < 2 or
+                rank(rhs) < 2 or memory(T, shape(matrix)[:-2], shape(matrix)[-1:],
+                shape(rhs)[-1:])`,
                 `elements(matrix) > 0 or prod(shape(matrix)[:-2]) <= 2**30`.
 
         Example:
@@ -200,9 +199,8 @@ class MatrixSolveLs(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(matrix, rhs):
+            if scope.eager and is_eager() and _holds(matrix, rhs):
                 op.output = execute(
-                    context[CURRENT],
                     "MatrixSolveLs",
                     None,
                     matrix,
@@ -220,35 +218,23 @@ class MatrixSolveLs(TensorOp[T]):
 
 
 DEFAULTS = MatrixSolveLs.Options()
-MERGE = MatrixSolveLs.Options.merge
+MERGE = merging(MatrixSolveLs.Options)
 
 
 def _holds(matrix: object, rhs: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            (
-                rank_of(matrix) < 2
-                or has_room(
-                    some_dtype_of(matrix, rhs),
-                    sizes_of(matrix)[:-2],
-                    sizes_of(matrix)[-1:],
-                    sizes_of(rhs)[-1:],
-                )
+            rank_of(matrix) < 2
+            or rank_of(rhs) < 2
+            or has_room(
+                some_dtype_of(matrix, rhs),
+                sizes_of(matrix)[:-2],
+                sizes_of(matrix)[-1:],
+                sizes_of(rhs)[-1:],
             )
-            and (
-                rank_of(rhs) < 2
-                or has_room(
-                    some_dtype_of(matrix, rhs),
-                    sizes_of(matrix)[:-2],
-                    sizes_of(matrix)[-1:],
-                    sizes_of(rhs)[-1:],
-                )
-            )
-            and (
-                elements_of(matrix) > 0
-                or product_of(sizes_of(matrix)[:-2]) <= 1073741824
-            )
+        ) and (
+            elements_of(matrix) > 0 or product_of(sizes_of(matrix)[:-2]) <= 1073741824
         )
     except Exception:
         return False
@@ -301,8 +287,9 @@ def matrix_solve_ls(
         output: `T`, `*batch n r`. The solutions, each of them a column.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `rank(matrix, rhs) < 2 or
-            memory(T, shape(matrix)[:-2], shape(matrix)[-1:], shape(rhs)[-1:])`,
+        OpError: the op refuses an argument. The call needs `rank(matrix) < 2 or
+            rank(rhs) < 2 or memory(T, shape(matrix)[:-2], shape(matrix)[-1:],
+            shape(rhs)[-1:])`,
             `elements(matrix) > 0 or prod(shape(matrix)[:-2]) <= 2**30`.
 
     Example:
@@ -317,9 +304,8 @@ def matrix_solve_ls(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(matrix, rhs):
+        if is_eager() and _holds(matrix, rhs):
             _result = execute(
-                context[CURRENT],
                 "MatrixSolveLs",
                 name,
                 matrix,

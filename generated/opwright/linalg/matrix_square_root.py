@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     new,
     product_of,
     sizes_of,
@@ -139,8 +136,8 @@ class MatrixSquareRoot(TensorOp[T]):
         op: MatrixSquareRoot[U] = new(MatrixSquareRoot)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(input):
-                op.output = execute(context[CURRENT], "MatrixSquareRoot", None, input)
+            if scope.eager and is_eager() and _holds(input):
+                op.output = execute("MatrixSquareRoot", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -203,8 +200,8 @@ def matrix_square_root(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(input):
-            _result = execute(context[CURRENT], "MatrixSquareRoot", name, input)
+        if is_eager() and _holds(input):
+            _result = execute("MatrixSquareRoot", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

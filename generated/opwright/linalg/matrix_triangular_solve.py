@@ -8,22 +8,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
     broadcast_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     extent_of,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     product_of,
     sizes_of,
@@ -200,9 +198,8 @@ class MatrixTriangularSolve(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(matrix, rhs):
+            if scope.eager and is_eager() and _holds(matrix, rhs):
                 op.output = execute(
-                    context[CURRENT],
                     "MatrixTriangularSolve",
                     None,
                     matrix,
@@ -224,7 +221,7 @@ class MatrixTriangularSolve(TensorOp[T]):
 
 
 DEFAULTS = MatrixTriangularSolve.Options()
-MERGE = MatrixTriangularSolve.Options.merge
+MERGE = merging(MatrixTriangularSolve.Options)
 
 
 def _holds(matrix: object, rhs: object) -> bool:
@@ -320,9 +317,8 @@ def matrix_triangular_solve(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(matrix, rhs):
+        if is_eager() and _holds(matrix, rhs):
             _result = execute(
-                context[CURRENT],
                 "MatrixTriangularSolve",
                 name,
                 matrix,

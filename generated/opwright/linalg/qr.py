@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     product_of,
     rank_of,
@@ -201,14 +199,9 @@ class Qr(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(input):
+            if scope.eager and is_eager() and _holds(input):
                 op.q, op.r = execute(
-                    context[CURRENT],
-                    "Qr",
-                    None,
-                    input,
-                    "full_matrices",
-                    opts.full_matrices,
+                    "Qr", None, input, "full_matrices", opts.full_matrices
                 )
                 return op
         except Exception as error:
@@ -219,7 +212,7 @@ class Qr(Op, Generic[T]):
 
 
 DEFAULTS = Qr.Options()
-MERGE = Qr.Options.merge
+MERGE = merging(Qr.Options)
 
 
 def _holds(input: object) -> bool:
@@ -294,10 +287,9 @@ def qr(
     fast_path_error = None
     _result: QrOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(input):
+        if is_eager() and _holds(input):
             _result = QrOutputs._make(
                 execute(
-                    context[CURRENT],
                     "Qr",
                     name,
                     input,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -19,11 +17,11 @@ from opwright_runtime.gencode import (
     TQuint8,
     as_bool,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -276,9 +274,8 @@ class QuantizedMatMul(Op, Generic[Toutput]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.out, op.min_out, op.max_out = execute(
-                    context[CURRENT],
                     "QuantizedMatMul",
                     None,
                     a,
@@ -317,7 +314,7 @@ class QuantizedMatMul(Op, Generic[Toutput]):
 
 
 DEFAULTS = QuantizedMatMul.Options()
-MERGE = QuantizedMatMul.Options.merge
+MERGE = merging(QuantizedMatMul.Options)
 
 
 @overload
@@ -433,10 +430,9 @@ def quantized_mat_mul(
     fast_path_error = None
     _result: QuantizedMatMulOutputs[Uoutput]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = QuantizedMatMulOutputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizedMatMul",
                     name,
                     a,

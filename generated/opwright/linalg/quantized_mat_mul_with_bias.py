@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -18,12 +16,12 @@ from opwright_runtime.gencode import (
     TQint32,
     as_bool,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -318,13 +316,8 @@ class QuantizedMatMulWithBias(Op, Generic[Toutput]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if (
-                scope.eager
-                and not graphs.stack
-                and _holds(a, b, min_a, max_a, min_b, max_b)
-            ):
+            if scope.eager and is_eager() and _holds(a, b, min_a, max_a, min_b, max_b):
                 op.out, op.min_out, op.max_out = execute(
-                    context[CURRENT],
                     "QuantizedMatMulWithBias",
                     None,
                     a,
@@ -360,7 +353,7 @@ class QuantizedMatMulWithBias(Op, Generic[Toutput]):
 
 
 DEFAULTS = QuantizedMatMulWithBias.Options()
-MERGE = QuantizedMatMulWithBias.Options.merge
+MERGE = merging(QuantizedMatMulWithBias.Options)
 
 
 def _holds(
@@ -508,14 +501,9 @@ def quantized_mat_mul_with_bias(
     fast_path_error = None
     _result: QuantizedMatMulWithBiasOutputs[Uoutput]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(a, b, min_a, max_a, min_b, max_b)
-        ):
+        if is_eager() and _holds(a, b, min_a, max_a, min_b, max_b):
             _result = QuantizedMatMulWithBiasOutputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizedMatMulWithBias",
                     name,
                     a,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -18,12 +16,12 @@ from opwright_runtime.gencode import (
     TQint32,
     as_bool,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -312,13 +310,8 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if (
-                scope.eager
-                and not graphs.stack
-                and _holds(a, b, min_a, max_a, min_b, max_b)
-            ):
+            if scope.eager and is_eager() and _holds(a, b, min_a, max_a, min_b, max_b):
                 op.out, op.min_out, op.max_out = execute(
-                    context[CURRENT],
                     "QuantizedMatMulWithBiasAndRelu",
                     None,
                     a,
@@ -354,7 +347,7 @@ class QuantizedMatMulWithBiasAndRelu(Op, Generic[Toutput]):
 
 
 DEFAULTS = QuantizedMatMulWithBiasAndRelu.Options()
-MERGE = QuantizedMatMulWithBiasAndRelu.Options.merge
+MERGE = merging(QuantizedMatMulWithBiasAndRelu.Options)
 
 
 def _holds(
@@ -498,14 +491,9 @@ def quantized_mat_mul_with_bias_and_relu(
     fast_path_error = None
     _result: QuantizedMatMulWithBiasAndReluOutputs[Uoutput]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(a, b, min_a, max_a, min_b, max_b)
-        ):
+        if is_eager() and _holds(a, b, min_a, max_a, min_b, max_b):
             _result = QuantizedMatMulWithBiasAndReluOutputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizedMatMulWithBiasAndRelu",
                     name,
                     a,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -18,12 +16,12 @@ from opwright_runtime.gencode import (
     TQuint8,
     as_bool,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -339,7 +337,7 @@ class QuantizedMatMulWithBiasAndReluAndRequantize(Op, Generic[Toutput]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(
                     a,
                     b,
@@ -352,7 +350,6 @@ class QuantizedMatMulWithBiasAndReluAndRequantize(Op, Generic[Toutput]):
                 )
             ):
                 op.out, op.min_out, op.max_out = execute(
-                    context[CURRENT],
                     "QuantizedMatMulWithBiasAndReluAndRequantize",
                     None,
                     a,
@@ -400,7 +397,7 @@ class QuantizedMatMulWithBiasAndReluAndRequantize(Op, Generic[Toutput]):
 
 
 DEFAULTS = QuantizedMatMulWithBiasAndReluAndRequantize.Options()
-MERGE = QuantizedMatMulWithBiasAndReluAndRequantize.Options.merge
+MERGE = merging(QuantizedMatMulWithBiasAndReluAndRequantize.Options)
 
 
 def _holds(
@@ -566,16 +563,11 @@ def quantized_mat_mul_with_bias_and_relu_and_requantize(
     fast_path_error = None
     _result: QuantizedMatMulWithBiasAndReluAndRequantizeOutputs[Uoutput]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(
-                a, b, min_a, max_a, min_b, max_b, min_freezed_output, max_freezed_output
-            )
+        if is_eager() and _holds(
+            a, b, min_a, max_a, min_b, max_b, min_freezed_output, max_freezed_output
         ):
             _result = QuantizedMatMulWithBiasAndReluAndRequantizeOutputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizedMatMulWithBiasAndReluAndRequantize",
                     name,
                     a,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -125,8 +122,8 @@ class SelfAdjointEig(TensorOp[T]):
         op: SelfAdjointEig[U] = new(SelfAdjointEig)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "SelfAdjointEig", None, input)
+            if scope.eager and is_eager():
+                op.output = execute("SelfAdjointEig", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -178,8 +175,8 @@ def self_adjoint_eig(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "SelfAdjointEig", name, input)
+        if is_eager():
+            _result = execute("SelfAdjointEig", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

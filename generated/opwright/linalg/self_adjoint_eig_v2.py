@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     product_of,
     sizes_of,
@@ -193,14 +191,9 @@ class SelfAdjointEigV2(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(input):
+            if scope.eager and is_eager() and _holds(input):
                 op.e, op.v = execute(
-                    context[CURRENT],
-                    "SelfAdjointEigV2",
-                    None,
-                    input,
-                    "compute_v",
-                    opts.compute_v,
+                    "SelfAdjointEigV2", None, input, "compute_v", opts.compute_v
                 )
                 return op
         except Exception as error:
@@ -211,7 +204,7 @@ class SelfAdjointEigV2(Op, Generic[T]):
 
 
 DEFAULTS = SelfAdjointEigV2.Options()
-MERGE = SelfAdjointEigV2.Options.merge
+MERGE = merging(SelfAdjointEigV2.Options)
 
 
 def _holds(input: object) -> bool:
@@ -283,10 +276,9 @@ def self_adjoint_eig_v2(
     fast_path_error = None
     _result: SelfAdjointEigV2Outputs[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(input):
+        if is_eager() and _holds(input):
             _result = SelfAdjointEigV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "SelfAdjointEigV2",
                     name,
                     input,

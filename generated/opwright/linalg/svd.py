@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     product_of,
     rank_of,
@@ -228,11 +226,10 @@ class Svd(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(input, opts.compute_uv, opts.full_matrices)
             ):
                 op.s, op.u, op.v = execute(
-                    context[CURRENT],
                     "Svd",
                     None,
                     input,
@@ -253,7 +250,7 @@ class Svd(Op, Generic[T]):
 
 
 DEFAULTS = Svd.Options()
-MERGE = Svd.Options.merge
+MERGE = merging(Svd.Options)
 
 
 def _holds(input: object, compute_uv: bool, full_matrices: bool) -> bool:
@@ -355,14 +352,9 @@ def svd(
     fast_path_error = None
     _result: SvdOutputs[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(input, compute_uv, full_matrices)
-        ):
+        if is_eager() and _holds(input, compute_uv, full_matrices):
             _result = SvdOutputs._make(
                 execute(
-                    context[CURRENT],
                     "Svd",
                     name,
                     input,

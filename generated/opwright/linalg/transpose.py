@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -155,7 +152,7 @@ class Transpose(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(perm) is EagerTensor
                     or type(perm) is int
@@ -164,7 +161,7 @@ class Transpose(TensorOp[T]):
                 )
                 and _holds(perm)
             ):
-                op.y = execute(context[CURRENT], "Transpose", None, x, perm)
+                op.y = execute("Transpose", None, x, perm)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -232,8 +229,7 @@ def transpose(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(perm) is EagerTensor
                 or type(perm) is int
@@ -242,7 +238,7 @@ def transpose(
             )
             and _holds(perm)
         ):
-            _result = execute(context[CURRENT], "Transpose", name, x, perm)
+            _result = execute("Transpose", name, x, perm)
             return _result
     except Exception as error:
         fast_path_error = error

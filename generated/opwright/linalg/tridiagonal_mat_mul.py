@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     new,
     product_of,
     sizes_of,
@@ -158,15 +155,9 @@ class TridiagonalMatMul(TensorOp[T]):
         op: TridiagonalMatMul[U] = new(TridiagonalMatMul)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(maindiag):
+            if scope.eager and is_eager() and _holds(maindiag):
                 op.output = execute(
-                    context[CURRENT],
-                    "TridiagonalMatMul",
-                    None,
-                    superdiag,
-                    maindiag,
-                    subdiag,
-                    rhs,
+                    "TridiagonalMatMul", None, superdiag, maindiag, subdiag, rhs
                 )
                 return op
         except Exception as error:
@@ -246,15 +237,9 @@ def tridiagonal_mat_mul(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(maindiag):
+        if is_eager() and _holds(maindiag):
             _result = execute(
-                context[CURRENT],
-                "TridiagonalMatMul",
-                name,
-                superdiag,
-                maindiag,
-                subdiag,
-                rhs,
+                "TridiagonalMatMul", name, superdiag, maindiag, subdiag, rhs
             )
             return _result
     except Exception as error:

@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     product_of,
     sizes_of,
@@ -200,9 +198,8 @@ class TridiagonalSolve(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(diagonals):
+            if scope.eager and is_eager() and _holds(diagonals):
                 op.output = execute(
-                    context[CURRENT],
                     "TridiagonalSolve",
                     None,
                     diagonals,
@@ -227,7 +224,7 @@ class TridiagonalSolve(TensorOp[T]):
 
 
 DEFAULTS = TridiagonalSolve.Options()
-MERGE = TridiagonalSolve.Options.merge
+MERGE = merging(TridiagonalSolve.Options)
 
 
 def _holds(diagonals: object) -> bool:
@@ -305,9 +302,8 @@ def tridiagonal_solve(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(diagonals):
+        if is_eager() and _holds(diagonals):
             _result = execute(
-                context[CURRENT],
                 "TridiagonalSolve",
                 name,
                 diagonals,

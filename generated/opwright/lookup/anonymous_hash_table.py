@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TResource,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -123,9 +120,8 @@ class AnonymousHashTable(TensorOp[TResource]):
         op: AnonymousHashTable = new(AnonymousHashTable)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.table_handle = execute(
-                    context[CURRENT],
                     "AnonymousHashTable",
                     None,
                     "key_dtype",
@@ -196,9 +192,8 @@ def anonymous_hash_table(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "AnonymousHashTable",
                 name,
                 "key_dtype",

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -19,7 +17,6 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     as_shape,
-    context,
     default,
     describe_missing_args,
     dims_of,
@@ -27,8 +24,9 @@ from opwright_runtime.gencode import (
     elements_of,
     execute,
     fit_pair,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     product_of,
     some_dtype_of,
@@ -231,7 +229,7 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(empty_key) is type(deleted_key) is EagerTensor
                     or fit_pair(None, empty_key, deleted_key)
@@ -245,7 +243,6 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
                 )
             ):
                 op.table_handle = execute(
-                    context[CURRENT],
                     "AnonymousMutableDenseHashTable",
                     None,
                     empty_key,
@@ -280,7 +277,7 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
 
 
 DEFAULTS = AnonymousMutableDenseHashTable.Options()
-MERGE = AnonymousMutableDenseHashTable.Options.merge
+MERGE = merging(AnonymousMutableDenseHashTable.Options)
 
 
 def _holds(
@@ -377,8 +374,7 @@ def anonymous_mutable_dense_hash_table(
     _result: Output[TResource]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(empty_key) is type(deleted_key) is EagerTensor
                 or fit_pair(None, empty_key, deleted_key)
@@ -388,7 +384,6 @@ def anonymous_mutable_dense_hash_table(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "AnonymousMutableDenseHashTable",
                 name,
                 empty_key,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -18,11 +16,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -164,9 +162,8 @@ class AnonymousMutableHashTableOfTensors(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.table_handle = execute(
-                    context[CURRENT],
                     "AnonymousMutableHashTableOfTensors",
                     None,
                     "key_dtype",
@@ -196,7 +193,7 @@ class AnonymousMutableHashTableOfTensors(TensorOp[TResource]):
 
 
 DEFAULTS = AnonymousMutableHashTableOfTensors.Options()
-MERGE = AnonymousMutableHashTableOfTensors.Options.merge
+MERGE = merging(AnonymousMutableHashTableOfTensors.Options)
 
 
 @describe_missing_args
@@ -252,9 +249,8 @@ def anonymous_mutable_hash_table_of_tensors(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "AnonymousMutableHashTableOfTensors",
                 name,
                 "key_dtype",

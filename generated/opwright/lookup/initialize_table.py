@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -133,15 +130,8 @@ class InitializeTable(Op):
         op: InitializeTable = new(InitializeTable)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(
-                    context[CURRENT],
-                    "InitializeTable",
-                    None,
-                    table_handle,
-                    keys,
-                    values,
-                )
+            if scope.eager and is_eager():
+                execute("InitializeTable", None, table_handle, keys, values)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -197,10 +187,8 @@ def initialize_table(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "InitializeTable", name, table_handle, keys, values
-            )
+        if is_eager():
+            _result = execute("InitializeTable", name, table_handle, keys, values)
             return _result
     except Exception as error:
         fast_path_error = error

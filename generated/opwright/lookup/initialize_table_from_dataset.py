@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     are_pairs,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -120,14 +117,8 @@ class InitializeTableFromDataset(Op):
         op: InitializeTableFromDataset = new(InitializeTableFromDataset)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(table_handle, dataset):
-                execute(
-                    context[CURRENT],
-                    "InitializeTableFromDataset",
-                    None,
-                    table_handle,
-                    dataset,
-                )
+            if scope.eager and is_eager() and _holds(table_handle, dataset):
+                execute("InitializeTableFromDataset", None, table_handle, dataset)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -187,14 +178,8 @@ def initialize_table_from_dataset(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack and _holds(table_handle, dataset):
-            _result = execute(
-                context[CURRENT],
-                "InitializeTableFromDataset",
-                name,
-                table_handle,
-                dataset,
-            )
+        if is_eager() and _holds(table_handle, dataset):
+            _result = execute("InitializeTableFromDataset", name, table_handle, dataset)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,17 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -186,9 +184,8 @@ class InitializeTableFromTextFile(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(key_index, value_index):
+            if scope.eager and is_eager() and _holds(key_index, value_index):
                 execute(
-                    context[CURRENT],
                     "InitializeTableFromTextFile",
                     None,
                     table_handle,
@@ -222,7 +219,7 @@ class InitializeTableFromTextFile(Op):
 
 
 DEFAULTS = InitializeTableFromTextFile.Options()
-MERGE = InitializeTableFromTextFile.Options.merge
+MERGE = merging(InitializeTableFromTextFile.Options)
 
 
 def _holds(key_index: int, value_index: int) -> bool:
@@ -296,9 +293,8 @@ def initialize_table_from_text_file(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack and _holds(key_index, value_index):
+        if is_eager() and _holds(key_index, value_index):
             _result = execute(
-                context[CURRENT],
                 "InitializeTableFromTextFile",
                 name,
                 table_handle,

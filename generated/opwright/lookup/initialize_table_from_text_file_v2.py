@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -176,9 +174,8 @@ class InitializeTableFromTextFileV2(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(key_index, value_index):
+            if scope.eager and is_eager() and _holds(key_index, value_index):
                 execute(
-                    context[CURRENT],
                     "InitializeTableFromTextFileV2",
                     None,
                     table_handle,
@@ -212,7 +209,7 @@ class InitializeTableFromTextFileV2(Op):
 
 
 DEFAULTS = InitializeTableFromTextFileV2.Options()
-MERGE = InitializeTableFromTextFileV2.Options.merge
+MERGE = merging(InitializeTableFromTextFileV2.Options)
 
 
 def _holds(key_index: int, value_index: int) -> bool:
@@ -281,9 +278,8 @@ def initialize_table_from_text_file_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack and _holds(key_index, value_index):
+        if is_eager() and _holds(key_index, value_index):
             _result = execute(
-                context[CURRENT],
                 "InitializeTableFromTextFileV2",
                 name,
                 table_handle,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -122,15 +119,8 @@ class InitializeTableV2(Op):
         op: InitializeTableV2 = new(InitializeTableV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(
-                    context[CURRENT],
-                    "InitializeTableV2",
-                    None,
-                    table_handle,
-                    keys,
-                    values,
-                )
+            if scope.eager and is_eager():
+                execute("InitializeTableV2", None, table_handle, keys, values)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -180,10 +170,8 @@ def initialize_table_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "InitializeTableV2", name, table_handle, keys, values
-            )
+        if is_eager():
+            _result = execute("InitializeTableV2", name, table_handle, keys, values)
             return _result
     except Exception as error:
         fast_path_error = error

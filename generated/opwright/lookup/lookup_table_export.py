@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
     Scope,
     as_dtype,
-    context,
     describe_missing_args,
     dtype_name,
     execute,
-    graphs,
+    is_eager,
     is_table,
     new,
 )
@@ -162,13 +159,8 @@ class LookupTableExport(Op, Generic[Tkeys, Tvalues]):
         op: LookupTableExport[Ukeys, Uvalues] = new(LookupTableExport)
         fast_path_error = None
         try:
-            if (
-                scope.eager
-                and not graphs.stack
-                and _holds(table_handle, Tkeys, Tvalues)
-            ):
+            if scope.eager and is_eager() and _holds(table_handle, Tkeys, Tvalues):
                 op.keys, op.values = execute(
-                    context[CURRENT],
                     "LookupTableExport",
                     None,
                     table_handle,
@@ -252,10 +244,9 @@ def lookup_table_export(
     fast_path_error = None
     _result: LookupTableExportOutputs[Ukeys, Uvalues]
     try:
-        if context[EAGER] and not graphs.stack and _holds(table_handle, Tkeys, Tvalues):
+        if is_eager() and _holds(table_handle, Tkeys, Tvalues):
             _result = LookupTableExportOutputs._make(
                 execute(
-                    context[CURRENT],
                     "LookupTableExport",
                     name,
                     table_handle,

@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
     Scope,
     as_dtype,
-    context,
     describe_missing_args,
     dtype_name,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     is_table,
     new,
 )
@@ -160,13 +157,8 @@ class LookupTableExportV2(Op, Generic[Tkeys, Tvalues]):
         op: LookupTableExportV2[Ukeys, Uvalues] = new(LookupTableExportV2)
         fast_path_error = None
         try:
-            if (
-                scope.eager
-                and not graphs.stack
-                and _holds(table_handle, Tkeys, Tvalues)
-            ):
+            if scope.eager and is_eager() and _holds(table_handle, Tkeys, Tvalues):
                 op.keys, op.values = execute(
-                    context[CURRENT],
                     "LookupTableExportV2",
                     None,
                     table_handle,
@@ -247,10 +239,9 @@ def lookup_table_export_v2(
     fast_path_error = None
     _result: LookupTableExportV2Outputs[Ukeys, Uvalues]
     try:
-        if context[EAGER] and not graphs.stack and _holds(table_handle, Tkeys, Tvalues):
+        if is_eager() and _holds(table_handle, Tkeys, Tvalues):
             _result = LookupTableExportV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "LookupTableExportV2",
                     name,
                     table_handle,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -149,14 +146,9 @@ class LookupTableFind(TensorOp[Tout]):
         op: LookupTableFind[Uout] = new(LookupTableFind)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.values = execute(
-                    context[CURRENT],
-                    "LookupTableFind",
-                    None,
-                    table_handle,
-                    keys,
-                    default_value,
+                    "LookupTableFind", None, table_handle, keys, default_value
                 )
                 return op
         except Exception as error:
@@ -222,14 +214,9 @@ def lookup_table_find(
     fast_path_error = None
     _result: Output[Uout]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "LookupTableFind",
-                name,
-                table_handle,
-                keys,
-                default_value,
+                "LookupTableFind", name, table_handle, keys, default_value
             )
             return _result
     except Exception as error:

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -143,14 +140,9 @@ class LookupTableFindV2(TensorOp[Tout]):
         op: LookupTableFindV2[Uout] = new(LookupTableFindV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(table_handle):
+            if scope.eager and is_eager() and _holds(table_handle):
                 op.values = execute(
-                    context[CURRENT],
-                    "LookupTableFindV2",
-                    None,
-                    table_handle,
-                    keys,
-                    default_value,
+                    "LookupTableFindV2", None, table_handle, keys, default_value
                 )
                 return op
         except Exception as error:
@@ -220,14 +212,9 @@ def lookup_table_find_v2(
     fast_path_error = None
     _result: Output[Uout]
     try:
-        if context[EAGER] and not graphs.stack and _holds(table_handle):
+        if is_eager() and _holds(table_handle):
             _result = execute(
-                context[CURRENT],
-                "LookupTableFindV2",
-                name,
-                table_handle,
-                keys,
-                default_value,
+                "LookupTableFindV2", name, table_handle, keys, default_value
             )
             return _result
     except Exception as error:

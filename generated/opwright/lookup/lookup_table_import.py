@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -131,15 +128,8 @@ class LookupTableImport(Op):
         op: LookupTableImport = new(LookupTableImport)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(
-                    context[CURRENT],
-                    "LookupTableImport",
-                    None,
-                    table_handle,
-                    keys,
-                    values,
-                )
+            if scope.eager and is_eager():
+                execute("LookupTableImport", None, table_handle, keys, values)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -195,10 +185,8 @@ def lookup_table_import(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "LookupTableImport", name, table_handle, keys, values
-            )
+        if is_eager():
+            _result = execute("LookupTableImport", name, table_handle, keys, values)
             return _result
     except Exception as error:
         fast_path_error = error

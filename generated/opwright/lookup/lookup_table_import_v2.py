@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     are_importable,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -142,15 +139,8 @@ class LookupTableImportV2(Op):
         op: LookupTableImportV2 = new(LookupTableImportV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(table_handle, keys, values):
-                execute(
-                    context[CURRENT],
-                    "LookupTableImportV2",
-                    None,
-                    table_handle,
-                    keys,
-                    values,
-                )
+            if scope.eager and is_eager() and _holds(table_handle, keys, values):
+                execute("LookupTableImportV2", None, table_handle, keys, values)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -219,15 +209,8 @@ def lookup_table_import_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack and _holds(table_handle, keys, values):
-            _result = execute(
-                context[CURRENT],
-                "LookupTableImportV2",
-                name,
-                table_handle,
-                keys,
-                values,
-            )
+        if is_eager() and _holds(table_handle, keys, values):
+            _result = execute("LookupTableImportV2", name, table_handle, keys, values)
             return _result
     except Exception as error:
         fast_path_error = error

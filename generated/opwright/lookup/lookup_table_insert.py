@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -135,15 +132,8 @@ class LookupTableInsert(Op):
         op: LookupTableInsert = new(LookupTableInsert)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(
-                    context[CURRENT],
-                    "LookupTableInsert",
-                    None,
-                    table_handle,
-                    keys,
-                    values,
-                )
+            if scope.eager and is_eager():
+                execute("LookupTableInsert", None, table_handle, keys, values)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -200,10 +190,8 @@ def lookup_table_insert(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "LookupTableInsert", name, table_handle, keys, values
-            )
+        if is_eager():
+            _result = execute("LookupTableInsert", name, table_handle, keys, values)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -132,15 +129,8 @@ class LookupTableInsertV2(Op):
         op: LookupTableInsertV2 = new(LookupTableInsertV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(table_handle):
-                execute(
-                    context[CURRENT],
-                    "LookupTableInsertV2",
-                    None,
-                    table_handle,
-                    keys,
-                    values,
-                )
+            if scope.eager and is_eager() and _holds(table_handle):
+                execute("LookupTableInsertV2", None, table_handle, keys, values)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -204,15 +194,8 @@ def lookup_table_insert_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack and _holds(table_handle):
-            _result = execute(
-                context[CURRENT],
-                "LookupTableInsertV2",
-                name,
-                table_handle,
-                keys,
-                values,
-            )
+        if is_eager() and _holds(table_handle):
+            _result = execute("LookupTableInsertV2", name, table_handle, keys, values)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -115,10 +112,8 @@ class LookupTableRemoveV2(Op):
         op: LookupTableRemoveV2 = new(LookupTableRemoveV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(table_handle):
-                execute(
-                    context[CURRENT], "LookupTableRemoveV2", None, table_handle, keys
-                )
+            if scope.eager and is_eager() and _holds(table_handle):
+                execute("LookupTableRemoveV2", None, table_handle, keys)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -174,10 +169,8 @@ def lookup_table_remove_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack and _holds(table_handle):
-            _result = execute(
-                context[CURRENT], "LookupTableRemoveV2", name, table_handle, keys
-            )
+        if is_eager() and _holds(table_handle):
+            _result = execute("LookupTableRemoveV2", name, table_handle, keys)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -113,10 +110,8 @@ class LookupTableSize(TensorOp[TInt64]):
         op: LookupTableSize = new(LookupTableSize)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.size = execute(
-                    context[CURRENT], "LookupTableSize", None, table_handle
-                )
+            if scope.eager and is_eager():
+                op.size = execute("LookupTableSize", None, table_handle)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -167,8 +162,8 @@ def lookup_table_size(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "LookupTableSize", name, table_handle)
+        if is_eager():
+            _result = execute("LookupTableSize", name, table_handle)
             return _result
     except Exception as error:
         fast_path_error = error

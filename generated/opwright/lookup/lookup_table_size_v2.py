@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -103,10 +100,8 @@ class LookupTableSizeV2(TensorOp[TInt64]):
         op: LookupTableSizeV2 = new(LookupTableSizeV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(table_handle):
-                op.size = execute(
-                    context[CURRENT], "LookupTableSizeV2", None, table_handle
-                )
+            if scope.eager and is_eager() and _holds(table_handle):
+                op.size = execute("LookupTableSizeV2", None, table_handle)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -159,8 +154,8 @@ def lookup_table_size_v2(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if context[EAGER] and not graphs.stack and _holds(table_handle):
-            _result = execute(context[CURRENT], "LookupTableSizeV2", name, table_handle)
+        if is_eager() and _holds(table_handle):
+            _result = execute("LookupTableSizeV2", name, table_handle)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -19,11 +17,11 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtype,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -244,9 +242,8 @@ class MutableDenseHashTable(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.table_handle = execute(
-                    context[CURRENT],
                     "MutableDenseHashTable",
                     None,
                     empty_key,
@@ -289,7 +286,7 @@ class MutableDenseHashTable(TensorOp[TString]):
 
 
 DEFAULTS = MutableDenseHashTable.Options()
-MERGE = MutableDenseHashTable.Options.merge
+MERGE = merging(MutableDenseHashTable.Options)
 
 
 @describe_missing_args
@@ -364,9 +361,8 @@ def mutable_dense_hash_table(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "MutableDenseHashTable",
                 name,
                 empty_key,

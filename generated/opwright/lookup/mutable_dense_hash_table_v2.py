@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -18,7 +16,6 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtype,
     as_shape,
-    context,
     default,
     describe_missing_args,
     dims_of,
@@ -26,8 +23,9 @@ from opwright_runtime.gencode import (
     elements_of,
     execute,
     fit_pair,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     product_of,
     some_dtype_of,
@@ -278,7 +276,7 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(empty_key) is type(deleted_key) is EagerTensor
                     or fit_pair(None, empty_key, deleted_key)
@@ -292,7 +290,6 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
                 )
             ):
                 op.table_handle = execute(
-                    context[CURRENT],
                     "MutableDenseHashTableV2",
                     None,
                     empty_key,
@@ -336,7 +333,7 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
 
 
 DEFAULTS = MutableDenseHashTableV2.Options()
-MERGE = MutableDenseHashTableV2.Options.merge
+MERGE = merging(MutableDenseHashTableV2.Options)
 
 
 def _holds(
@@ -445,8 +442,7 @@ def mutable_dense_hash_table_v2(
     _result: Output[TResource]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(empty_key) is type(deleted_key) is EagerTensor
                 or fit_pair(None, empty_key, deleted_key)
@@ -456,7 +452,6 @@ def mutable_dense_hash_table_v2(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "MutableDenseHashTableV2",
                 name,
                 empty_key,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -18,11 +16,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -179,9 +177,8 @@ class MutableHashTable(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.table_handle = execute(
-                    context[CURRENT],
                     "MutableHashTable",
                     None,
                     "container",
@@ -217,7 +214,7 @@ class MutableHashTable(TensorOp[TString]):
 
 
 DEFAULTS = MutableHashTable.Options()
-MERGE = MutableHashTable.Options.merge
+MERGE = merging(MutableHashTable.Options)
 
 
 @describe_missing_args
@@ -276,9 +273,8 @@ def mutable_hash_table(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "MutableHashTable",
                 name,
                 "container",

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -19,11 +17,11 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtype,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -201,9 +199,8 @@ class MutableHashTableOfTensors(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.table_handle = execute(
-                    context[CURRENT],
                     "MutableHashTableOfTensors",
                     None,
                     "container",
@@ -242,7 +239,7 @@ class MutableHashTableOfTensors(TensorOp[TString]):
 
 
 DEFAULTS = MutableHashTableOfTensors.Options()
-MERGE = MutableHashTableOfTensors.Options.merge
+MERGE = merging(MutableHashTableOfTensors.Options)
 
 
 @describe_missing_args
@@ -306,9 +303,8 @@ def mutable_hash_table_of_tensors(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "MutableHashTableOfTensors",
                 name,
                 "container",

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -19,11 +17,11 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtype,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -210,9 +208,8 @@ class MutableHashTableOfTensorsV2(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.table_handle = execute(
-                    context[CURRENT],
                     "MutableHashTableOfTensorsV2",
                     None,
                     "container",
@@ -251,7 +248,7 @@ class MutableHashTableOfTensorsV2(TensorOp[TResource]):
 
 
 DEFAULTS = MutableHashTableOfTensorsV2.Options()
-MERGE = MutableHashTableOfTensorsV2.Options.merge
+MERGE = merging(MutableHashTableOfTensorsV2.Options)
 
 
 @describe_missing_args
@@ -319,9 +316,8 @@ def mutable_hash_table_of_tensors_v2(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "MutableHashTableOfTensorsV2",
                 name,
                 "container",

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -18,11 +16,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -188,9 +186,8 @@ class MutableHashTableV2(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.table_handle = execute(
-                    context[CURRENT],
                     "MutableHashTableV2",
                     None,
                     "container",
@@ -226,7 +223,7 @@ class MutableHashTableV2(TensorOp[TResource]):
 
 
 DEFAULTS = MutableHashTableV2.Options()
-MERGE = MutableHashTableV2.Options.merge
+MERGE = merging(MutableHashTableV2.Options)
 
 
 @describe_missing_args
@@ -289,9 +286,8 @@ def mutable_hash_table_v2(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "MutableHashTableV2",
                 name,
                 "container",

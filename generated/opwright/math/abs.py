@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -129,8 +126,8 @@ class Abs(TensorOp[T]):
         op: Abs[U] = new(Abs)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "Abs", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("Abs", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -182,8 +179,8 @@ def abs(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Abs", name, x)
+        if is_eager():
+            _result = execute("Abs", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

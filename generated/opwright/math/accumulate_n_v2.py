@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     all_tensors,
     as_shape,
-    context,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -152,16 +149,11 @@ class AccumulateNV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(inputs) or fit_together(None, inputs))
             ):
                 op.sum = execute(
-                    context[CURRENT],
-                    "AccumulateNV2",
-                    None,
-                    inputs,
-                    "shape",
-                    as_shape(shape),
+                    "AccumulateNV2", None, inputs, "shape", as_shape(shape)
                 )
                 return op
         except Exception as error:
@@ -223,19 +215,8 @@ def accumulate_n_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (all_tensors(inputs) or fit_together(None, inputs))
-        ):
-            _result = execute(
-                context[CURRENT],
-                "AccumulateNV2",
-                name,
-                inputs,
-                "shape",
-                as_shape(shape),
-            )
+        if is_eager() and (all_tensors(inputs) or fit_together(None, inputs)):
+            _result = execute("AccumulateNV2", name, inputs, "shape", as_shape(shape))
             return _result
     except Exception as error:
         fast_path_error = error

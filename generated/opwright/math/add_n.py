@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
     all_tensors,
-    context,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -140,10 +137,10 @@ class AddN(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(inputs) or fit_together(None, inputs))
             ):
-                op.sum = execute(context[CURRENT], "AddN", None, inputs)
+                op.sum = execute("AddN", None, inputs)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -200,12 +197,8 @@ def add_n(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (all_tensors(inputs) or fit_together(None, inputs))
-        ):
-            _result = execute(context[CURRENT], "AddN", name, inputs)
+        if is_eager() and (all_tensors(inputs) or fit_together(None, inputs)):
+            _result = execute("AddN", name, inputs)
             return _result
     except Exception as error:
         fast_path_error = error

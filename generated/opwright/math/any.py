@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,14 +15,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     removed,
     sizes_of,
@@ -174,7 +172,7 @@ class Any(TensorOp[TBool]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(input) is EagerTensor or fits(TBool, input))
                 and (
                     type(reduction_indices) is EagerTensor
@@ -185,13 +183,7 @@ class Any(TensorOp[TBool]):
                 and _holds(input, reduction_indices)
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "Any",
-                    None,
-                    input,
-                    reduction_indices,
-                    "keep_dims",
-                    opts.keep_dims,
+                    "Any", None, input, reduction_indices, "keep_dims", opts.keep_dims
                 )
                 return op
         except Exception as error:
@@ -205,7 +197,7 @@ class Any(TensorOp[TBool]):
 
 
 DEFAULTS = Any.Options()
-MERGE = Any.Options.merge
+MERGE = merging(Any.Options)
 
 
 def _holds(input: object, reduction_indices: object) -> bool:
@@ -273,8 +265,7 @@ def any(
     _result: Output[TBool]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (type(input) is EagerTensor or fits(TBool, input))
             and (
                 type(reduction_indices) is EagerTensor
@@ -285,7 +276,6 @@ def any(
             and _holds(input, reduction_indices)
         ):
             _result = execute(
-                context[CURRENT],
                 "Any",
                 name,
                 input,

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TBool,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -173,17 +171,11 @@ class ApproximateEqual(TensorOp[TBool]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
             ):
                 op.z = execute(
-                    context[CURRENT],
-                    "ApproximateEqual",
-                    None,
-                    x,
-                    y,
-                    "tolerance",
-                    opts.tolerance,
+                    "ApproximateEqual", None, x, y, "tolerance", opts.tolerance
                 )
                 return op
         except Exception as error:
@@ -192,7 +184,7 @@ class ApproximateEqual(TensorOp[TBool]):
 
 
 DEFAULTS = ApproximateEqual.Options()
-MERGE = ApproximateEqual.Options.merge
+MERGE = merging(ApproximateEqual.Options)
 
 
 @describe_missing_args
@@ -249,14 +241,8 @@ def approximate_equal(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
-        ):
-            _result = execute(
-                context[CURRENT], "ApproximateEqual", name, x, y, "tolerance", tolerance
-            )
+        if is_eager() and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y)):
+            _result = execute("ApproximateEqual", name, x, y, "tolerance", tolerance)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -16,11 +14,10 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -183,7 +180,7 @@ class ArgMin(TensorOp[OutputType]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(dimension) is EagerTensor
                     or type(dimension) is int
@@ -192,7 +189,6 @@ class ArgMin(TensorOp[OutputType]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "ArgMin",
                     None,
                     input,
@@ -287,18 +283,13 @@ def arg_min(
     fast_path_error = None
     _result: Output[UOutputType]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(dimension) is EagerTensor
-                or type(dimension) is int
-                and -2147483648 <= dimension <= 2147483647
-                or fits(TInt32, dimension)
-            )
+        if is_eager() and (
+            type(dimension) is EagerTensor
+            or type(dimension) is int
+            and -2147483648 <= dimension <= 2147483647
+            or fits(TInt32, dimension)
         ):
             _result = execute(
-                context[CURRENT],
                 "ArgMin",
                 name,
                 input,

@@ -6,20 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
-    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     broadcast_of,
-    context,
+    can_broadcast,
     describe_missing_args,
-    elements_in,
     elements_of,
     execute,
     extent_of,
-    graphs,
+    is_eager,
     new,
     sizes_of,
 )
@@ -144,16 +140,8 @@ class Atan2(TensorOp[T]):
         op: Atan2[U] = new(Atan2)
         fast_path_error = None
         try:
-            if (
-                scope.eager
-                and not graphs.stack
-                and (
-                    type(y) is type(x) is EagerTensor
-                    and 0 < elements_in(y) * elements_in(x) < 9223372036854775808
-                    or _holds(y, x)
-                )
-            ):
-                op.z = execute(context[CURRENT], "Atan2", None, y, x)
+            if scope.eager and (can_broadcast(y, x) or is_eager() and _holds(y, x)):
+                op.z = execute("Atan2", None, y, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -222,16 +210,8 @@ def atan2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(y) is type(x) is EagerTensor
-                and 0 < elements_in(y) * elements_in(x) < 9223372036854775808
-                or _holds(y, x)
-            )
-        ):
-            _result = execute(context[CURRENT], "Atan2", name, y, x)
+        if can_broadcast(y, x) or is_eager() and _holds(y, x):
+            _result = execute("Atan2", name, y, x)
             return _result
     except Exception as error:
         fast_path_error = error

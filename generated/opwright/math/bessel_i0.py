@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -115,8 +112,8 @@ class BesselI0(TensorOp[T]):
         op: BesselI0[U] = new(BesselI0)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "BesselI0", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("BesselI0", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -164,8 +161,8 @@ def bessel_i0(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "BesselI0", name, x)
+        if is_eager():
+            _result = execute("BesselI0", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -112,8 +109,8 @@ class BesselI1e(TensorOp[T]):
         op: BesselI1e[U] = new(BesselI1e)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "BesselI1e", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("BesselI1e", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -160,8 +157,8 @@ def bessel_i1e(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "BesselI1e", name, x)
+        if is_eager():
+            _result = execute("BesselI1e", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -142,8 +139,8 @@ class Betainc(TensorOp[T]):
         op: Betainc[U] = new(Betainc)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.z = execute(context[CURRENT], "Betainc", None, a, b, x)
+            if scope.eager and is_eager():
+                op.z = execute("Betainc", None, a, b, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -203,8 +200,8 @@ def betainc(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Betainc", name, a, b, x)
+        if is_eager():
+            _result = execute("Betainc", name, a, b, x)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     some_dtype_of,
     value_of,
@@ -153,7 +150,7 @@ class Bincount(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(arr) is EagerTensor
                     or type(arr) is int
@@ -168,9 +165,7 @@ class Bincount(TensorOp[T]):
                 )
                 and _holds(size, weights)
             ):
-                op.bins = execute(
-                    context[CURRENT], "Bincount", None, arr, size, weights
-                )
+                op.bins = execute("Bincount", None, arr, size, weights)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -240,8 +235,7 @@ def bincount(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(arr) is EagerTensor
                 or type(arr) is int
@@ -256,7 +250,7 @@ def bincount(
             )
             and _holds(size, weights)
         ):
-            _result = execute(context[CURRENT], "Bincount", name, arr, size, weights)
+            _result = execute("Bincount", name, arr, size, weights)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -138,10 +135,8 @@ class Bucketize(TensorOp[TInt32]):
         op: Bucketize = new(Bucketize)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(
-                    context[CURRENT], "Bucketize", None, input, "boundaries", boundaries
-                )
+            if scope.eager and is_eager():
+                op.output = execute("Bucketize", None, input, "boundaries", boundaries)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -198,10 +193,8 @@ def bucketize(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "Bucketize", name, input, "boundaries", boundaries
-            )
+        if is_eager():
+            _result = execute("Bucketize", name, input, "boundaries", boundaries)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -146,7 +143,7 @@ class ClipByValue(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(t)
                     is type(clip_value_min)
@@ -156,12 +153,7 @@ class ClipByValue(TensorOp[T]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "ClipByValue",
-                    None,
-                    t,
-                    clip_value_min,
-                    clip_value_max,
+                    "ClipByValue", None, t, clip_value_min, clip_value_max
                 )
                 return op
         except Exception as error:
@@ -224,17 +216,11 @@ def clip_by_value(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(t) is type(clip_value_min) is type(clip_value_max) is EagerTensor
-                or fit_together(None, t, clip_value_min, clip_value_max)
-            )
+        if is_eager() and (
+            type(t) is type(clip_value_min) is type(clip_value_max) is EagerTensor
+            or fit_together(None, t, clip_value_min, clip_value_max)
         ):
-            _result = execute(
-                context[CURRENT], "ClipByValue", name, t, clip_value_min, clip_value_max
-            )
+            _result = execute("ClipByValue", name, t, clip_value_min, clip_value_max)
             return _result
     except Exception as error:
         fast_path_error = error

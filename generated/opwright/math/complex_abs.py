@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TFloat32,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -146,9 +143,8 @@ class ComplexAbs(TensorOp[Tout]):
         op: ComplexAbs[Uout] = new(ComplexAbs)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.y = execute(
-                    context[CURRENT],
                     "ComplexAbs",
                     None,
                     x,
@@ -220,9 +216,8 @@ def complex_abs(
     fast_path_error = None
     _result: Output[Uout]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ComplexAbs",
                 name,
                 x,

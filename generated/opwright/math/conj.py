@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -123,8 +120,8 @@ class Conj(TensorOp[T]):
         op: Conj[U] = new(Conj)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "Conj", None, input)
+            if scope.eager and is_eager():
+                op.output = execute("Conj", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -173,8 +170,8 @@ def conj(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Conj", name, input)
+        if is_eager():
+            _result = execute("Conj", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -196,7 +194,7 @@ class Cumprod(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(axis) is EagerTensor
                     or type(axis) is int
@@ -205,7 +203,6 @@ class Cumprod(TensorOp[T]):
                 )
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "Cumprod",
                     None,
                     x,
@@ -227,7 +224,7 @@ class Cumprod(TensorOp[T]):
 
 
 DEFAULTS = Cumprod.Options()
-MERGE = Cumprod.Options.merge
+MERGE = merging(Cumprod.Options)
 
 
 @describe_missing_args
@@ -291,18 +288,13 @@ def cumprod(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(axis) is EagerTensor
-                or type(axis) is int
-                and -2147483648 <= axis <= 2147483647
-                or fits(TInt32, axis)
-            )
+        if is_eager() and (
+            type(axis) is EagerTensor
+            or type(axis) is int
+            and -2147483648 <= axis <= 2147483647
+            or fits(TInt32, axis)
         ):
             _result = execute(
-                context[CURRENT],
                 "Cumprod",
                 name,
                 x,

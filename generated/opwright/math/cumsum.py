@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -203,7 +201,7 @@ class Cumsum(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(axis) is EagerTensor
                     or type(axis) is int
@@ -212,7 +210,6 @@ class Cumsum(TensorOp[T]):
                 )
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "Cumsum",
                     None,
                     x,
@@ -234,7 +231,7 @@ class Cumsum(TensorOp[T]):
 
 
 DEFAULTS = Cumsum.Options()
-MERGE = Cumsum.Options.merge
+MERGE = merging(Cumsum.Options)
 
 
 @describe_missing_args
@@ -301,18 +298,13 @@ def cumsum(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(axis) is EagerTensor
-                or type(axis) is int
-                and -2147483648 <= axis <= 2147483647
-                or fits(TInt32, axis)
-            )
+        if is_eager() and (
+            type(axis) is EagerTensor
+            or type(axis) is int
+            and -2147483648 <= axis <= 2147483647
+            or fits(TInt32, axis)
         ):
             _result = execute(
-                context[CURRENT],
                 "Cumsum",
                 name,
                 x,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -194,7 +192,7 @@ class CumulativeLogsumexp(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(axis) is EagerTensor
                     or type(axis) is int
@@ -203,7 +201,6 @@ class CumulativeLogsumexp(TensorOp[T]):
                 )
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "CumulativeLogsumexp",
                     None,
                     x,
@@ -225,7 +222,7 @@ class CumulativeLogsumexp(TensorOp[T]):
 
 
 DEFAULTS = CumulativeLogsumexp.Options()
-MERGE = CumulativeLogsumexp.Options.merge
+MERGE = merging(CumulativeLogsumexp.Options)
 
 
 @describe_missing_args
@@ -288,18 +285,13 @@ def cumulative_logsumexp(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(axis) is EagerTensor
-                or type(axis) is int
-                and -2147483648 <= axis <= 2147483647
-                or fits(TInt32, axis)
-            )
+        if is_eager() and (
+            type(axis) is EagerTensor
+            or type(axis) is int
+            and -2147483648 <= axis <= 2147483647
+            or fits(TInt32, axis)
         ):
             _result = execute(
-                context[CURRENT],
                 "CumulativeLogsumexp",
                 name,
                 x,

@@ -8,22 +8,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fit_pair,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     rank_of,
     sizes_of,
@@ -213,7 +211,7 @@ class DenseBincount(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input) is type(size) is EagerTensor
                     or fit_pair(None, input, size)
@@ -221,7 +219,6 @@ class DenseBincount(TensorOp[T]):
                 and _holds(input, size, weights)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "DenseBincount",
                     None,
                     input,
@@ -242,7 +239,7 @@ class DenseBincount(TensorOp[T]):
 
 
 DEFAULTS = DenseBincount.Options()
-MERGE = DenseBincount.Options.merge
+MERGE = merging(DenseBincount.Options)
 
 
 def _holds(input: object, size: object, weights: object) -> bool:
@@ -327,15 +324,13 @@ def dense_bincount(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input) is type(size) is EagerTensor or fit_pair(None, input, size)
             )
             and _holds(input, size, weights)
         ):
             _result = execute(
-                context[CURRENT],
                 "DenseBincount",
                 name,
                 input,

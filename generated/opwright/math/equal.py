@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -16,15 +14,15 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     broadcast_of,
-    context,
+    can_broadcast,
     default,
     describe_missing_args,
-    elements_in,
     elements_of,
     execute,
     extent_of,
     fit_pair,
-    graphs,
+    is_eager,
+    merging,
     new,
     sizes_of,
 )
@@ -178,18 +176,13 @@ class Equal(TensorOp[TBool]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if (
-                scope.eager
-                and not graphs.stack
-                and (
-                    type(x) is type(y) is EagerTensor
-                    and 0 < elements_in(x) * elements_in(y) < 9223372036854775808
-                    or (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
-                    and _holds(x, y)
-                )
+            if scope.eager and (
+                can_broadcast(x, y)
+                or is_eager()
+                and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+                and _holds(x, y)
             ):
                 op.z = execute(
-                    context[CURRENT],
                     "Equal",
                     None,
                     x,
@@ -209,7 +202,7 @@ class Equal(TensorOp[TBool]):
 
 
 DEFAULTS = Equal.Options()
-MERGE = Equal.Options.merge
+MERGE = merging(Equal.Options)
 
 
 def _holds(x: object, y: object) -> bool:
@@ -278,17 +271,12 @@ def equal(
     _result: Output[TBool]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(x) is type(y) is EagerTensor
-                and 0 < elements_in(x) * elements_in(y) < 9223372036854775808
-                or (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
-                and _holds(x, y)
-            )
+            can_broadcast(x, y)
+            or is_eager()
+            and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+            and _holds(x, y)
         ):
             _result = execute(
-                context[CURRENT],
                 "Equal",
                 name,
                 x,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -120,8 +117,8 @@ class Exp(TensorOp[T]):
         op: Exp[U] = new(Exp)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "Exp", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("Exp", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -172,8 +169,8 @@ def exp(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Exp", name, x)
+        if is_eager():
+            _result = execute("Exp", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -125,8 +122,8 @@ class Expm1(TensorOp[T]):
         op: Expm1[U] = new(Expm1)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "Expm1", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("Expm1", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -178,8 +175,8 @@ def expm1(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Expm1", name, x)
+        if is_eager():
+            _result = execute("Expm1", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

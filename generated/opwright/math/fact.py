@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -87,8 +84,8 @@ class Fact(TensorOp[TString]):
         op: Fact = new(Fact)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.fact = execute(context[CURRENT], "Fact", None)
+            if scope.eager and is_eager():
+                op.fact = execute("Fact", None)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -126,8 +123,8 @@ def fact(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Fact", name)
+        if is_eager():
+            _result = execute("Fact", name)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,21 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     broadcast_of,
-    context,
+    can_broadcast,
     describe_missing_args,
-    elements_in,
     elements_of,
     execute,
     extent_of,
     fit_pair,
-    graphs,
+    is_eager,
     new,
     sizes_of,
 )
@@ -150,17 +147,13 @@ class FloorDiv(TensorOp[T]):
         op: FloorDiv[U] = new(FloorDiv)
         fast_path_error = None
         try:
-            if (
-                scope.eager
-                and not graphs.stack
-                and (
-                    type(x) is type(y) is EagerTensor
-                    and 0 < elements_in(x) * elements_in(y) < 9223372036854775808
-                    or (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
-                    and _holds(x, y)
-                )
+            if scope.eager and (
+                can_broadcast(x, y)
+                or is_eager()
+                and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+                and _holds(x, y)
             ):
-                op.z = execute(context[CURRENT], "FloorDiv", None, x, y)
+                op.z = execute("FloorDiv", None, x, y)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -232,16 +225,12 @@ def floor_div(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(x) is type(y) is EagerTensor
-                and 0 < elements_in(x) * elements_in(y) < 9223372036854775808
-                or (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
-                and _holds(x, y)
-            )
+            can_broadcast(x, y)
+            or is_eager()
+            and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+            and _holds(x, y)
         ):
-            _result = execute(context[CURRENT], "FloorDiv", name, x, y)
+            _result = execute("FloorDiv", name, x, y)
             return _result
     except Exception as error:
         fast_path_error = error

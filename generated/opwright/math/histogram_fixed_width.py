@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -17,15 +15,14 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     dtype_name,
     elements_of,
     execute,
     fit_pair,
     fits,
-    graphs,
     has_room,
+    is_eager,
     least_of,
     new,
     value_of,
@@ -183,7 +180,7 @@ class HistogramFixedWidth(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(nbins) is EagerTensor
                     or type(nbins) is int
@@ -197,7 +194,6 @@ class HistogramFixedWidth(TensorOp[Dtype]):
                 and _holds(values, value_range, nbins, dtype)
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "HistogramFixedWidth",
                     None,
                     values,
@@ -299,8 +295,7 @@ def histogram_fixed_width(
     _result: Output[UDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(nbins) is EagerTensor
                 or type(nbins) is int
@@ -314,7 +309,6 @@ def histogram_fixed_width(
             and _holds(values, value_range, nbins, dtype)
         ):
             _result = execute(
-                context[CURRENT],
                 "HistogramFixedWidth",
                 name,
                 values,

@@ -6,20 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
-    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     broadcast_of,
-    context,
+    can_broadcast,
     describe_missing_args,
-    elements_in,
     elements_of,
     execute,
     extent_of,
-    graphs,
+    is_eager,
     new,
     sizes_of,
 )
@@ -149,16 +145,8 @@ class Igamma(TensorOp[T]):
         op: Igamma[U] = new(Igamma)
         fast_path_error = None
         try:
-            if (
-                scope.eager
-                and not graphs.stack
-                and (
-                    type(a) is type(x) is EagerTensor
-                    and 0 < elements_in(a) * elements_in(x) < 9223372036854775808
-                    or _holds(a, x)
-                )
-            ):
-                op.z = execute(context[CURRENT], "Igamma", None, a, x)
+            if scope.eager and (can_broadcast(a, x) or is_eager() and _holds(a, x)):
+                op.z = execute("Igamma", None, a, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -229,16 +217,8 @@ def igamma(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(a) is type(x) is EagerTensor
-                and 0 < elements_in(a) * elements_in(x) < 9223372036854775808
-                or _holds(a, x)
-            )
-        ):
-            _result = execute(context[CURRENT], "Igamma", name, a, x)
+        if can_broadcast(a, x) or is_eager() and _holds(a, x):
+            _result = execute("Igamma", name, a, x)
             return _result
     except Exception as error:
         fast_path_error = error

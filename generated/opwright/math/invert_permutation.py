@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -127,7 +124,7 @@ class InvertPermutation(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(x) is EagerTensor
                     or type(x) is int
@@ -135,7 +132,7 @@ class InvertPermutation(TensorOp[T]):
                     or fits(TInt32, x)
                 )
             ):
-                op.y = execute(context[CURRENT], "InvertPermutation", None, x)
+                op.y = execute("InvertPermutation", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -187,17 +184,13 @@ def invert_permutation(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(x) is EagerTensor
-                or type(x) is int
-                and -2147483648 <= x <= 2147483647
-                or fits(TInt32, x)
-            )
+        if is_eager() and (
+            type(x) is EagerTensor
+            or type(x) is int
+            and -2147483648 <= x <= 2147483647
+            or fits(TInt32, x)
         ):
-            _result = execute(context[CURRENT], "InvertPermutation", name, x)
+            _result = execute("InvertPermutation", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

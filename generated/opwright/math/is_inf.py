@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -103,8 +100,8 @@ class IsInf(TensorOp[TBool]):
         op: IsInf = new(IsInf)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "IsInf", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("IsInf", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -146,8 +143,8 @@ def is_inf(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "IsInf", name, x)
+        if is_eager():
+            _result = execute("IsInf", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -123,7 +120,7 @@ class KMC2ChainInitialization(TensorOp[TInt64]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(seed) is EagerTensor
                     or type(seed) is int
@@ -131,9 +128,7 @@ class KMC2ChainInitialization(TensorOp[TInt64]):
                     or fits(TInt64, seed)
                 )
             ):
-                op.index = execute(
-                    context[CURRENT], "KMC2ChainInitialization", None, distances, seed
-                )
+                op.index = execute("KMC2ChainInitialization", None, distances, seed)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -186,19 +181,13 @@ def kmc2_chain_initialization(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(seed) is EagerTensor
-                or type(seed) is int
-                and -9223372036854775808 <= seed <= 9223372036854775807
-                or fits(TInt64, seed)
-            )
+        if is_eager() and (
+            type(seed) is EagerTensor
+            or type(seed) is int
+            and -9223372036854775808 <= seed <= 9223372036854775807
+            or fits(TInt64, seed)
         ):
-            _result = execute(
-                context[CURRENT], "KMC2ChainInitialization", name, distances, seed
-            )
+            _result = execute("KMC2ChainInitialization", name, distances, seed)
             return _result
     except Exception as error:
         fast_path_error = error

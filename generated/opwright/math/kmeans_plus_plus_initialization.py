@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
@@ -18,13 +16,12 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     are_distinct,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     least_of,
     most_of,
     new,
@@ -156,7 +153,7 @@ class KmeansPlusPlusInitialization(TensorOp[TFloat32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_to_sample) is EagerTensor
                     or type(num_to_sample) is int
@@ -178,7 +175,6 @@ class KmeansPlusPlusInitialization(TensorOp[TFloat32]):
                 and _holds(points, num_to_sample, num_retries_per_sample)
             ):
                 op.samples = execute(
-                    context[CURRENT],
                     "KmeansPlusPlusInitialization",
                     None,
                     points,
@@ -272,8 +268,7 @@ def kmeans_plus_plus_initialization(
     _result: Output[TFloat32]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_to_sample) is EagerTensor
                 or type(num_to_sample) is int
@@ -295,7 +290,6 @@ def kmeans_plus_plus_initialization(
             and _holds(points, num_to_sample, num_retries_per_sample)
         ):
             _result = execute(
-                context[CURRENT],
                 "KmeansPlusPlusInitialization",
                 name,
                 points,

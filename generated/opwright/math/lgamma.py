@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -120,8 +117,8 @@ class Lgamma(TensorOp[T]):
         op: Lgamma[U] = new(Lgamma)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "Lgamma", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("Lgamma", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -172,8 +169,8 @@ def lgamma(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Lgamma", name, x)
+        if is_eager():
+            _result = execute("Lgamma", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,19 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     some_dtype_of,
     value_of,
@@ -156,7 +153,7 @@ class LinSpace(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num) is EagerTensor
                     or type(num) is int
@@ -165,9 +162,7 @@ class LinSpace(TensorOp[T]):
                 )
                 and _holds(start, stop, num)
             ):
-                op.output = execute(
-                    context[CURRENT], "LinSpace", None, start, stop, num
-                )
+                op.output = execute("LinSpace", None, start, stop, num)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -236,8 +231,7 @@ def lin_space(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num) is EagerTensor
                 or type(num) is int
@@ -246,7 +240,7 @@ def lin_space(
             )
             and _holds(start, stop, num)
         ):
-            _result = execute(context[CURRENT], "LinSpace", name, start, stop, num)
+            _result = execute("LinSpace", name, start, stop, num)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -121,8 +118,8 @@ class Log(TensorOp[T]):
         op: Log[U] = new(Log)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "Log", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("Log", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -173,8 +170,8 @@ def log(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Log", name, x)
+        if is_eager():
+            _result = execute("Log", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

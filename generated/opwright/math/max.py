@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -16,14 +14,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     removed,
     sizes_of,
@@ -200,7 +198,7 @@ class Max(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(reduction_indices) is EagerTensor
                     or type(reduction_indices) is int
@@ -210,13 +208,7 @@ class Max(TensorOp[T]):
                 and _holds(input, reduction_indices)
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "Max",
-                    None,
-                    input,
-                    reduction_indices,
-                    "keep_dims",
-                    opts.keep_dims,
+                    "Max", None, input, reduction_indices, "keep_dims", opts.keep_dims
                 )
                 return op
         except Exception as error:
@@ -230,7 +222,7 @@ class Max(TensorOp[T]):
 
 
 DEFAULTS = Max.Options()
-MERGE = Max.Options.merge
+MERGE = merging(Max.Options)
 
 
 def _holds(input: object, reduction_indices: object) -> bool:
@@ -306,8 +298,7 @@ def max(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(reduction_indices) is EagerTensor
                 or type(reduction_indices) is int
@@ -317,7 +308,6 @@ def max(
             and _holds(input, reduction_indices)
         ):
             _result = execute(
-                context[CURRENT],
                 "Max",
                 name,
                 input,

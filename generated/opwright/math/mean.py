@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -16,14 +14,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     removed,
     sizes_of,
@@ -203,7 +201,7 @@ class Mean(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(reduction_indices) is EagerTensor
                     or type(reduction_indices) is int
@@ -213,13 +211,7 @@ class Mean(TensorOp[T]):
                 and _holds(input, reduction_indices)
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "Mean",
-                    None,
-                    input,
-                    reduction_indices,
-                    "keep_dims",
-                    opts.keep_dims,
+                    "Mean", None, input, reduction_indices, "keep_dims", opts.keep_dims
                 )
                 return op
         except Exception as error:
@@ -233,7 +225,7 @@ class Mean(TensorOp[T]):
 
 
 DEFAULTS = Mean.Options()
-MERGE = Mean.Options.merge
+MERGE = merging(Mean.Options)
 
 
 def _holds(input: object, reduction_indices: object) -> bool:
@@ -311,8 +303,7 @@ def mean(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(reduction_indices) is EagerTensor
                 or type(reduction_indices) is int
@@ -322,7 +313,6 @@ def mean(
             and _holds(input, reduction_indices)
         ):
             _result = execute(
-                context[CURRENT],
                 "Mean",
                 name,
                 input,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -16,14 +14,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     removed,
     sizes_of,
@@ -196,7 +194,7 @@ class Min(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(reduction_indices) is EagerTensor
                     or type(reduction_indices) is int
@@ -206,13 +204,7 @@ class Min(TensorOp[T]):
                 and _holds(input, reduction_indices)
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "Min",
-                    None,
-                    input,
-                    reduction_indices,
-                    "keep_dims",
-                    opts.keep_dims,
+                    "Min", None, input, reduction_indices, "keep_dims", opts.keep_dims
                 )
                 return op
         except Exception as error:
@@ -226,7 +218,7 @@ class Min(TensorOp[T]):
 
 
 DEFAULTS = Min.Options()
-MERGE = Min.Options.merge
+MERGE = merging(Min.Options)
 
 
 def _holds(input: object, reduction_indices: object) -> bool:
@@ -300,8 +292,7 @@ def min(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(reduction_indices) is EagerTensor
                 or type(reduction_indices) is int
@@ -311,7 +302,6 @@ def min(
             and _holds(input, reduction_indices)
         ):
             _result = execute(
-                context[CURRENT],
                 "Min",
                 name,
                 input,

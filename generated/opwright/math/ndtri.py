@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -114,8 +111,8 @@ class Ndtri(TensorOp[T]):
         op: Ndtri[U] = new(Ndtri)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "Ndtri", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("Ndtri", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -161,8 +158,8 @@ def ndtri(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Ndtri", name, x)
+        if is_eager():
+            _result = execute("Ndtri", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -125,8 +122,8 @@ class Neg(TensorOp[T]):
         op: Neg[U] = new(Neg)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "Neg", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("Neg", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -176,8 +173,8 @@ def neg(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Neg", name, x)
+        if is_eager():
+            _result = execute("Neg", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,20 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
-    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     broadcast_of,
-    context,
+    can_broadcast,
     describe_missing_args,
-    elements_in,
     elements_of,
     execute,
     extent_of,
-    graphs,
+    is_eager,
     new,
     sizes_of,
 )
@@ -137,16 +133,8 @@ class NextAfter(TensorOp[T]):
         op: NextAfter[U] = new(NextAfter)
         fast_path_error = None
         try:
-            if (
-                scope.eager
-                and not graphs.stack
-                and (
-                    type(x1) is type(x2) is EagerTensor
-                    and 0 < elements_in(x1) * elements_in(x2) < 9223372036854775808
-                    or _holds(x1, x2)
-                )
-            ):
-                op.output = execute(context[CURRENT], "NextAfter", None, x1, x2)
+            if scope.eager and (can_broadcast(x1, x2) or is_eager() and _holds(x1, x2)):
+                op.output = execute("NextAfter", None, x1, x2)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -210,16 +198,8 @@ def next_after(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(x1) is type(x2) is EagerTensor
-                and 0 < elements_in(x1) * elements_in(x2) < 9223372036854775808
-                or _holds(x1, x2)
-            )
-        ):
-            _result = execute(context[CURRENT], "NextAfter", name, x1, x2)
+        if can_broadcast(x1, x2) or is_eager() and _holds(x1, x2):
+            _result = execute("NextAfter", name, x1, x2)
             return _result
     except Exception as error:
         fast_path_error = error

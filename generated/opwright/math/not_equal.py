@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -16,15 +14,15 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     broadcast_of,
-    context,
+    can_broadcast,
     default,
     describe_missing_args,
-    elements_in,
     elements_of,
     execute,
     extent_of,
     fit_pair,
-    graphs,
+    is_eager,
+    merging,
     new,
     sizes_of,
 )
@@ -176,18 +174,13 @@ class NotEqual(TensorOp[TBool]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if (
-                scope.eager
-                and not graphs.stack
-                and (
-                    type(x) is type(y) is EagerTensor
-                    and 0 < elements_in(x) * elements_in(y) < 9223372036854775808
-                    or (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
-                    and _holds(x, y)
-                )
+            if scope.eager and (
+                can_broadcast(x, y)
+                or is_eager()
+                and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+                and _holds(x, y)
             ):
                 op.z = execute(
-                    context[CURRENT],
                     "NotEqual",
                     None,
                     x,
@@ -207,7 +200,7 @@ class NotEqual(TensorOp[TBool]):
 
 
 DEFAULTS = NotEqual.Options()
-MERGE = NotEqual.Options.merge
+MERGE = merging(NotEqual.Options)
 
 
 def _holds(x: object, y: object) -> bool:
@@ -275,17 +268,12 @@ def not_equal(
     _result: Output[TBool]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(x) is type(y) is EagerTensor
-                and 0 < elements_in(x) * elements_in(y) < 9223372036854775808
-                or (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
-                and _holds(x, y)
-            )
+            can_broadcast(x, y)
+            or is_eager()
+            and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+            and _holds(x, y)
         ):
             _result = execute(
-                context[CURRENT],
                 "NotEqual",
                 name,
                 x,

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TUint8,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -108,8 +105,8 @@ class PopulationCount(TensorOp[TUint8]):
         op: PopulationCount = new(PopulationCount)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "PopulationCount", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("PopulationCount", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -154,8 +151,8 @@ def population_count(
     fast_path_error = None
     _result: Output[TUint8]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "PopulationCount", name, x)
+        if is_eager():
+            _result = execute("PopulationCount", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -15,12 +13,11 @@ from opwright_runtime.gencode import (
     TQint32,
     as_dtype,
     broadcast_of,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     extent_of,
-    graphs,
+    is_eager,
     new,
     sizes_of,
 )
@@ -230,9 +227,8 @@ class QuantizedAdd(Op, Generic[Toutput]):
         op: QuantizedAdd[Uoutput] = new(QuantizedAdd)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(x, y):
+            if scope.eager and is_eager() and _holds(x, y):
                 op.z, op.min_z, op.max_z = execute(
-                    context[CURRENT],
                     "QuantizedAdd",
                     None,
                     x,
@@ -367,10 +363,9 @@ def quantized_add(
     fast_path_error = None
     _result: QuantizedAddOutputs[Uoutput]
     try:
-        if context[EAGER] and not graphs.stack and _holds(x, y):
+        if is_eager() and _holds(x, y):
             _result = QuantizedAddOutputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizedAdd",
                     name,
                     x,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -15,12 +13,11 @@ from opwright_runtime.gencode import (
     TQint32,
     as_dtype,
     broadcast_of,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     extent_of,
-    graphs,
+    is_eager,
     new,
     sizes_of,
 )
@@ -229,9 +226,8 @@ class QuantizedMul(Op, Generic[Toutput]):
         op: QuantizedMul[Uoutput] = new(QuantizedMul)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(x, y):
+            if scope.eager and is_eager() and _holds(x, y):
                 op.z, op.min_z, op.max_z = execute(
-                    context[CURRENT],
                     "QuantizedMul",
                     None,
                     x,
@@ -366,10 +362,9 @@ def quantized_mul(
     fast_path_error = None
     _result: QuantizedMulOutputs[Uoutput]
     try:
-        if context[EAGER] and not graphs.stack and _holds(x, y):
+        if is_eager() and _holds(x, y):
             _result = QuantizedMulOutputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizedMul",
                     name,
                     x,

@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
     has_room,
+    is_eager,
     new,
     some_dtype_of,
     steps_of,
@@ -165,16 +162,14 @@ class Range(TensorOp[Tidx]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(start) is type(limit) is type(delta) is EagerTensor
                     or fit_together(TInt32, start, limit, delta)
                 )
                 and _holds(start, limit, delta)
             ):
-                op.output = execute(
-                    context[CURRENT], "Range", None, start, limit, delta
-                )
+                op.output = execute("Range", None, start, limit, delta)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -245,15 +240,14 @@ def range(
     _result: Output[Uidx]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(start) is type(limit) is type(delta) is EagerTensor
                 or fit_together(TInt32, start, limit, delta)
             )
             and _holds(start, limit, delta)
         ):
-            _result = execute(context[CURRENT], "Range", name, start, limit, delta)
+            _result = execute("Range", name, start, limit, delta)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TQint32,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -168,11 +165,10 @@ class RequantizationRangePerChannel(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(input) is EagerTensor or fits(TQint32, input))
             ):
                 op.output_min, op.output_max = execute(
-                    context[CURRENT],
                     "RequantizationRangePerChannel",
                     None,
                     input,
@@ -247,14 +243,9 @@ def requantization_range_per_channel(
     fast_path_error = None
     _result: RequantizationRangePerChannelOutputs
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (type(input) is EagerTensor or fits(TQint32, input))
-        ):
+        if is_eager() and (type(input) is EagerTensor or fits(TQint32, input)):
             _result = RequantizationRangePerChannelOutputs._make(
                 execute(
-                    context[CURRENT],
                     "RequantizationRangePerChannel",
                     name,
                     input,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     Op,
@@ -18,12 +16,11 @@ from opwright_runtime.gencode import (
     TQint32,
     TQuint8,
     as_dtype,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
     rank_of,
     sizes_of,
@@ -235,7 +232,7 @@ class RequantizePerChannel(Op, Generic[OutType]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(input) is EagerTensor or fits(TQint32, input))
                 and _holds(
                     input,
@@ -246,7 +243,6 @@ class RequantizePerChannel(Op, Generic[OutType]):
                 )
             ):
                 op.output, op.output_min, op.output_max = execute(
-                    context[CURRENT],
                     "RequantizePerChannel",
                     None,
                     input,
@@ -386,8 +382,7 @@ def requantize_per_channel(
     _result: RequantizePerChannelOutputs[UOutType]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (type(input) is EagerTensor or fits(TQint32, input))
             and _holds(
                 input, input_min, input_max, requested_output_min, requested_output_max
@@ -395,7 +390,6 @@ def requantize_per_channel(
         ):
             _result = RequantizePerChannelOutputs._make(
                 execute(
-                    context[CURRENT],
                     "RequantizePerChannel",
                     name,
                     input,

@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     sizes_of,
     some_dtype_of,
@@ -161,7 +158,7 @@ class SegmentMaxV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_segments) is EagerTensor
                     or type(num_segments) is int
@@ -171,12 +168,7 @@ class SegmentMaxV2(TensorOp[T]):
                 and _holds(data, num_segments)
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "SegmentMaxV2",
-                    None,
-                    data,
-                    segment_ids,
-                    num_segments,
+                    "SegmentMaxV2", None, data, segment_ids, num_segments
                 )
                 return op
         except Exception as error:
@@ -253,8 +245,7 @@ def segment_max_v2(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_segments) is EagerTensor
                 or type(num_segments) is int
@@ -263,9 +254,7 @@ def segment_max_v2(
             )
             and _holds(data, num_segments)
         ):
-            _result = execute(
-                context[CURRENT], "SegmentMaxV2", name, data, segment_ids, num_segments
-            )
+            _result = execute("SegmentMaxV2", name, data, segment_ids, num_segments)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
     has_room,
+    is_eager,
     last_of,
     new,
     sizes_of,
@@ -148,10 +145,8 @@ class SegmentProd(TensorOp[T]):
         op: SegmentProd[U] = new(SegmentProd)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(data, segment_ids):
-                op.output = execute(
-                    context[CURRENT], "SegmentProd", None, data, segment_ids
-                )
+            if scope.eager and is_eager() and _holds(data, segment_ids):
+                op.output = execute("SegmentProd", None, data, segment_ids)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -220,8 +215,8 @@ def segment_prod(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(data, segment_ids):
-            _result = execute(context[CURRENT], "SegmentProd", name, data, segment_ids)
+        if is_eager() and _holds(data, segment_ids):
+            _result = execute("SegmentProd", name, data, segment_ids)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,19 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     sizes_of,
     some_dtype_of,
@@ -168,7 +165,7 @@ class SegmentSumV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_segments) is EagerTensor
                     or type(num_segments) is int
@@ -178,12 +175,7 @@ class SegmentSumV2(TensorOp[T]):
                 and _holds(data, num_segments)
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "SegmentSumV2",
-                    None,
-                    data,
-                    segment_ids,
-                    num_segments,
+                    "SegmentSumV2", None, data, segment_ids, num_segments
                 )
                 return op
         except Exception as error:
@@ -259,8 +251,7 @@ def segment_sum_v2(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_segments) is EagerTensor
                 or type(num_segments) is int
@@ -269,9 +260,7 @@ def segment_sum_v2(
             )
             and _holds(data, num_segments)
         ):
-            _result = execute(
-                context[CURRENT], "SegmentSumV2", name, data, segment_ids, num_segments
-            )
+            _result = execute("SegmentSumV2", name, data, segment_ids, num_segments)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -117,8 +114,8 @@ class Sigmoid(TensorOp[T]):
         op: Sigmoid[U] = new(Sigmoid)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "Sigmoid", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("Sigmoid", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -167,8 +164,8 @@ def sigmoid(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Sigmoid", name, x)
+        if is_eager():
+            _result = execute("Sigmoid", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

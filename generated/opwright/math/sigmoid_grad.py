@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -130,8 +127,8 @@ class SigmoidGrad(TensorOp[T]):
         op: SigmoidGrad[U] = new(SigmoidGrad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.z = execute(context[CURRENT], "SigmoidGrad", None, y, dy)
+            if scope.eager and is_eager():
+                op.z = execute("SigmoidGrad", None, y, dy)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -185,8 +182,8 @@ def sigmoid_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "SigmoidGrad", name, y, dy)
+        if is_eager():
+            _result = execute("SigmoidGrad", name, y, dy)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -129,8 +126,8 @@ class Sign(TensorOp[T]):
         op: Sign[U] = new(Sign)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "Sign", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("Sign", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -182,8 +179,8 @@ def sign(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Sign", name, x)
+        if is_eager():
+            _result = execute("Sign", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

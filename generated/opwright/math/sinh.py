@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -108,8 +105,8 @@ class Sinh(TensorOp[T]):
         op: Sinh[U] = new(Sinh)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "Sinh", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("Sinh", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -154,8 +151,8 @@ def sinh(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Sinh", name, x)
+        if is_eager():
+            _result = execute("Sinh", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -16,11 +14,10 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -166,7 +163,7 @@ class SobolSample(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(dim) is EagerTensor
                     or type(dim) is int
@@ -187,7 +184,6 @@ class SobolSample(TensorOp[Dtype]):
                 )
             ):
                 op.samples = execute(
-                    context[CURRENT],
                     "SobolSample",
                     None,
                     dim,
@@ -281,8 +277,7 @@ def sobol_sample(
     _result: Output[UDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(dim) is EagerTensor
                 or type(dim) is int
@@ -303,7 +298,6 @@ def sobol_sample(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "SobolSample",
                 name,
                 dim,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -118,8 +115,8 @@ class Softplus(TensorOp[T]):
         op: Softplus[U] = new(Softplus)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.activations = execute(context[CURRENT], "Softplus", None, features)
+            if scope.eager and is_eager():
+                op.activations = execute("Softplus", None, features)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -169,8 +166,8 @@ def softplus(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Softplus", name, features)
+        if is_eager():
+            _result = execute("Softplus", name, features)
             return _result
     except Exception as error:
         fast_path_error = error

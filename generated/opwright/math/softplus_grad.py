@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -129,10 +126,8 @@ class SoftplusGrad(TensorOp[T]):
         op: SoftplusGrad[U] = new(SoftplusGrad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.backprops = execute(
-                    context[CURRENT], "SoftplusGrad", None, gradients, features
-                )
+            if scope.eager and is_eager():
+                op.backprops = execute("SoftplusGrad", None, gradients, features)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -185,10 +180,8 @@ def softplus_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "SoftplusGrad", name, gradients, features
-            )
+        if is_eager():
+            _result = execute("SoftplusGrad", name, gradients, features)
             return _result
     except Exception as error:
         fast_path_error = error

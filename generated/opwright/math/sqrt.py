@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -120,8 +117,8 @@ class Sqrt(TensorOp[T]):
         op: Sqrt[U] = new(Sqrt)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "Sqrt", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("Sqrt", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -172,8 +169,8 @@ def sqrt(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Sqrt", name, x)
+        if is_eager():
+            _result = execute("Sqrt", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -130,8 +127,8 @@ class SqrtGrad(TensorOp[T]):
         op: SqrtGrad[U] = new(SqrtGrad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.z = execute(context[CURRENT], "SqrtGrad", None, y, dy)
+            if scope.eager and is_eager():
+                op.z = execute("SqrtGrad", None, y, dy)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -185,8 +182,8 @@ def sqrt_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "SqrtGrad", name, y, dy)
+        if is_eager():
+            _result = execute("SqrtGrad", name, y, dy)
             return _result
     except Exception as error:
         fast_path_error = error

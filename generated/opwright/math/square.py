@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -128,8 +125,8 @@ class Square(TensorOp[T]):
         op: Square[U] = new(Square)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "Square", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("Square", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -180,8 +177,8 @@ def square(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Square", name, x)
+        if is_eager():
+            _result = execute("Square", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -16,14 +14,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     removed,
     sizes_of,
@@ -205,7 +203,7 @@ class Sum(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(reduction_indices) is EagerTensor
                     or type(reduction_indices) is int
@@ -215,13 +213,7 @@ class Sum(TensorOp[T]):
                 and _holds(input, reduction_indices)
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "Sum",
-                    None,
-                    input,
-                    reduction_indices,
-                    "keep_dims",
-                    opts.keep_dims,
+                    "Sum", None, input, reduction_indices, "keep_dims", opts.keep_dims
                 )
                 return op
         except Exception as error:
@@ -235,7 +227,7 @@ class Sum(TensorOp[T]):
 
 
 DEFAULTS = Sum.Options()
-MERGE = Sum.Options.merge
+MERGE = merging(Sum.Options)
 
 
 def _holds(input: object, reduction_indices: object) -> bool:
@@ -314,8 +306,7 @@ def sum(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(reduction_indices) is EagerTensor
                 or type(reduction_indices) is int
@@ -325,7 +316,6 @@ def sum(
             and _holds(input, reduction_indices)
         ):
             _result = execute(
-                context[CURRENT],
                 "Sum",
                 name,
                 input,

@@ -8,21 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_pair,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -275,7 +273,7 @@ class UniformQuantizedAdd(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lhs_zero_points) is EagerTensor
                     or type(lhs_zero_points) is int
@@ -297,7 +295,6 @@ class UniformQuantizedAdd(TensorOp[T]):
                 and (type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs))
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "UniformQuantizedAdd",
                     None,
                     lhs,
@@ -358,7 +355,7 @@ class UniformQuantizedAdd(TensorOp[T]):
 
 
 DEFAULTS = UniformQuantizedAdd.Options()
-MERGE = UniformQuantizedAdd.Options.merge
+MERGE = merging(UniformQuantizedAdd.Options)
 
 
 @describe_missing_args
@@ -467,8 +464,7 @@ def uniform_quantized_add(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(lhs_zero_points) is EagerTensor
                 or type(lhs_zero_points) is int
@@ -490,7 +486,6 @@ def uniform_quantized_add(
             and (type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs))
         ):
             _result = execute(
-                context[CURRENT],
                 "UniformQuantizedAdd",
                 name,
                 lhs,

@@ -8,19 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     rank_of,
     sizes_of,
@@ -164,7 +161,7 @@ class UnsortedSegmentMin(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_segments) is EagerTensor
                     or type(num_segments) is int
@@ -174,12 +171,7 @@ class UnsortedSegmentMin(TensorOp[T]):
                 and _holds(data, segment_ids, num_segments)
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "UnsortedSegmentMin",
-                    None,
-                    data,
-                    segment_ids,
-                    num_segments,
+                    "UnsortedSegmentMin", None, data, segment_ids, num_segments
                 )
                 return op
         except Exception as error:
@@ -259,8 +251,7 @@ def unsorted_segment_min(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_segments) is EagerTensor
                 or type(num_segments) is int
@@ -270,12 +261,7 @@ def unsorted_segment_min(
             and _holds(data, segment_ids, num_segments)
         ):
             _result = execute(
-                context[CURRENT],
-                "UnsortedSegmentMin",
-                name,
-                data,
-                segment_ids,
-                num_segments,
+                "UnsortedSegmentMin", name, data, segment_ids, num_segments
             )
             return _result
     except Exception as error:

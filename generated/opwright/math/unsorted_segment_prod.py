@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     rank_of,
     sizes_of,
@@ -164,7 +161,7 @@ class UnsortedSegmentProd(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_segments) is EagerTensor
                     or type(num_segments) is int
@@ -174,12 +171,7 @@ class UnsortedSegmentProd(TensorOp[T]):
                 and _holds(data, segment_ids, num_segments)
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "UnsortedSegmentProd",
-                    None,
-                    data,
-                    segment_ids,
-                    num_segments,
+                    "UnsortedSegmentProd", None, data, segment_ids, num_segments
                 )
                 return op
         except Exception as error:
@@ -256,8 +248,7 @@ def unsorted_segment_prod(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_segments) is EagerTensor
                 or type(num_segments) is int
@@ -267,12 +258,7 @@ def unsorted_segment_prod(
             and _holds(data, segment_ids, num_segments)
         ):
             _result = execute(
-                context[CURRENT],
-                "UnsortedSegmentProd",
-                name,
-                data,
-                segment_ids,
-                num_segments,
+                "UnsortedSegmentProd", name, data, segment_ids, num_segments
             )
             return _result
     except Exception as error:

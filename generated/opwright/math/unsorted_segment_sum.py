@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     rank_of,
     sizes_of,
@@ -171,7 +168,7 @@ class UnsortedSegmentSum(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_segments) is EagerTensor
                     or type(num_segments) is int
@@ -181,12 +178,7 @@ class UnsortedSegmentSum(TensorOp[T]):
                 and _holds(data, segment_ids, num_segments)
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "UnsortedSegmentSum",
-                    None,
-                    data,
-                    segment_ids,
-                    num_segments,
+                    "UnsortedSegmentSum", None, data, segment_ids, num_segments
                 )
                 return op
         except Exception as error:
@@ -266,8 +258,7 @@ def unsorted_segment_sum(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_segments) is EagerTensor
                 or type(num_segments) is int
@@ -277,12 +268,7 @@ def unsorted_segment_sum(
             and _holds(data, segment_ids, num_segments)
         ):
             _result = execute(
-                context[CURRENT],
-                "UnsortedSegmentSum",
-                name,
-                data,
-                segment_ids,
-                num_segments,
+                "UnsortedSegmentSum", name, data, segment_ids, num_segments
             )
             return _result
     except Exception as error:

@@ -6,20 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
-    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     broadcast_of,
-    context,
+    can_broadcast,
     describe_missing_args,
-    elements_in,
     elements_of,
     execute,
     extent_of,
-    graphs,
+    is_eager,
     new,
     sizes_of,
 )
@@ -134,16 +130,8 @@ class Xdivy(TensorOp[T]):
         op: Xdivy[U] = new(Xdivy)
         fast_path_error = None
         try:
-            if (
-                scope.eager
-                and not graphs.stack
-                and (
-                    type(x) is type(y) is EagerTensor
-                    and 0 < elements_in(x) * elements_in(y) < 9223372036854775808
-                    or _holds(x, y)
-                )
-            ):
-                op.z = execute(context[CURRENT], "Xdivy", None, x, y)
+            if scope.eager and (can_broadcast(x, y) or is_eager() and _holds(x, y)):
+                op.z = execute("Xdivy", None, x, y)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -207,16 +195,8 @@ def xdivy(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(x) is type(y) is EagerTensor
-                and 0 < elements_in(x) * elements_in(y) < 9223372036854775808
-                or _holds(x, y)
-            )
-        ):
-            _result = execute(context[CURRENT], "Xdivy", name, x, y)
+        if can_broadcast(x, y) or is_eager() and _holds(x, y):
+            _result = execute("Xdivy", name, x, y)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,20 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
-    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     broadcast_of,
-    context,
+    can_broadcast,
     describe_missing_args,
-    elements_in,
     elements_of,
     execute,
     extent_of,
-    graphs,
+    is_eager,
     new,
     sizes_of,
 )
@@ -142,16 +138,8 @@ class Xlog1py(TensorOp[T]):
         op: Xlog1py[U] = new(Xlog1py)
         fast_path_error = None
         try:
-            if (
-                scope.eager
-                and not graphs.stack
-                and (
-                    type(x) is type(y) is EagerTensor
-                    and 0 < elements_in(x) * elements_in(y) < 9223372036854775808
-                    or _holds(x, y)
-                )
-            ):
-                op.z = execute(context[CURRENT], "Xlog1py", None, x, y)
+            if scope.eager and (can_broadcast(x, y) or is_eager() and _holds(x, y)):
+                op.z = execute("Xlog1py", None, x, y)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -217,16 +205,8 @@ def xlog1py(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(x) is type(y) is EagerTensor
-                and 0 < elements_in(x) * elements_in(y) < 9223372036854775808
-                or _holds(x, y)
-            )
-        ):
-            _result = execute(context[CURRENT], "Xlog1py", name, x, y)
+        if can_broadcast(x, y) or is_eager() and _holds(x, y):
+            _result = execute("Xlog1py", name, x, y)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,20 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
-    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     broadcast_of,
-    context,
+    can_broadcast,
     describe_missing_args,
-    elements_in,
     elements_of,
     execute,
     extent_of,
-    graphs,
+    is_eager,
     new,
     sizes_of,
 )
@@ -144,16 +140,8 @@ class Zeta(TensorOp[T]):
         op: Zeta[U] = new(Zeta)
         fast_path_error = None
         try:
-            if (
-                scope.eager
-                and not graphs.stack
-                and (
-                    type(x) is type(q) is EagerTensor
-                    and 0 < elements_in(x) * elements_in(q) < 9223372036854775808
-                    or _holds(x, q)
-                )
-            ):
-                op.z = execute(context[CURRENT], "Zeta", None, x, q)
+            if scope.eager and (can_broadcast(x, q) or is_eager() and _holds(x, q)):
+                op.z = execute("Zeta", None, x, q)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -221,16 +209,8 @@ def zeta(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(x) is type(q) is EagerTensor
-                and 0 < elements_in(x) * elements_in(q) < 9223372036854775808
-                or _holds(x, q)
-            )
-        ):
-            _result = execute(context[CURRENT], "Zeta", name, x, q)
+        if can_broadcast(x, q) or is_eager() and _holds(x, q):
+            _result = execute("Zeta", name, x, q)
             return _result
     except Exception as error:
         fast_path_error = error

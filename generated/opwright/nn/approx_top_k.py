@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -236,9 +234,8 @@ class ApproxTopK(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.values, op.indices = execute(
-                    context[CURRENT],
                     "ApproxTopK",
                     None,
                     input,
@@ -274,7 +271,7 @@ class ApproxTopK(Op, Generic[T]):
 
 
 DEFAULTS = ApproxTopK.Options()
-MERGE = ApproxTopK.Options.merge
+MERGE = merging(ApproxTopK.Options)
 
 
 @describe_missing_args
@@ -344,10 +341,9 @@ def approx_top_k(
     fast_path_error = None
     _result: ApproxTopKOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = ApproxTopKOutputs._make(
                 execute(
-                    context[CURRENT],
                     "ApproxTopK",
                     name,
                     input,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     most_of,
     new,
     product_of,
@@ -192,9 +190,8 @@ class AvgPool(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(value, ksize):
+            if scope.eager and is_eager() and _holds(value, ksize):
                 op.output = execute(
-                    context[CURRENT],
                     "AvgPool",
                     None,
                     value,
@@ -224,7 +221,7 @@ class AvgPool(TensorOp[T]):
 
 
 DEFAULTS = AvgPool.Options()
-MERGE = AvgPool.Options.merge
+MERGE = merging(AvgPool.Options)
 
 
 def _holds(value: object, ksize: Sequence[int]) -> bool:
@@ -308,9 +305,8 @@ def avg_pool(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(value, ksize):
+        if is_eager() and _holds(value, ksize):
             _result = execute(
-                context[CURRENT],
                 "AvgPool",
                 name,
                 value,

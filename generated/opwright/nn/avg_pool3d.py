@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     most_of,
     new,
     product_of,
@@ -192,9 +190,8 @@ class AvgPool3D(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(input, ksize):
+            if scope.eager and is_eager() and _holds(input, ksize):
                 op.output = execute(
-                    context[CURRENT],
                     "AvgPool3D",
                     None,
                     input,
@@ -224,7 +221,7 @@ class AvgPool3D(TensorOp[T]):
 
 
 DEFAULTS = AvgPool3D.Options()
-MERGE = AvgPool3D.Options.merge
+MERGE = merging(AvgPool3D.Options)
 
 
 def _holds(input: object, ksize: Sequence[int]) -> bool:
@@ -309,9 +306,8 @@ def avg_pool3d(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(input, ksize):
+        if is_eager() and _holds(input, ksize):
             _result = execute(
-                context[CURRENT],
                 "AvgPool3D",
                 name,
                 input,

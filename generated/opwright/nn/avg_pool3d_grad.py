@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,14 +13,14 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     product_of,
     rank_of,
@@ -217,7 +215,7 @@ class AvgPool3DGrad(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(orig_input_shape) is EagerTensor
                     or type(orig_input_shape) is int
@@ -227,7 +225,6 @@ class AvgPool3DGrad(TensorOp[T]):
                 and _holds(orig_input_shape, grad, ksize, strides, padding)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "AvgPool3DGrad",
                     None,
                     orig_input_shape,
@@ -258,7 +255,7 @@ class AvgPool3DGrad(TensorOp[T]):
 
 
 DEFAULTS = AvgPool3DGrad.Options()
-MERGE = AvgPool3DGrad.Options.merge
+MERGE = merging(AvgPool3DGrad.Options)
 
 
 def _holds(
@@ -413,8 +410,7 @@ def avg_pool3d_grad(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(orig_input_shape) is EagerTensor
                 or type(orig_input_shape) is int
@@ -424,7 +420,6 @@ def avg_pool3d_grad(
             and _holds(orig_input_shape, grad, ksize, strides, padding)
         ):
             _result = execute(
-                context[CURRENT],
                 "AvgPool3DGrad",
                 name,
                 orig_input_shape,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,14 +13,14 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     product_of,
     rank_of,
@@ -208,7 +206,7 @@ class AvgPoolGrad(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(orig_input_shape) is EagerTensor
                     or type(orig_input_shape) is int
@@ -218,7 +216,6 @@ class AvgPoolGrad(TensorOp[T]):
                 and _holds(orig_input_shape, grad, ksize)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "AvgPoolGrad",
                     None,
                     orig_input_shape,
@@ -249,7 +246,7 @@ class AvgPoolGrad(TensorOp[T]):
 
 
 DEFAULTS = AvgPoolGrad.Options()
-MERGE = AvgPoolGrad.Options.merge
+MERGE = merging(AvgPoolGrad.Options)
 
 
 def _holds(orig_input_shape: object, grad: object, ksize: Sequence[int]) -> bool:
@@ -357,8 +354,7 @@ def avg_pool_grad(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(orig_input_shape) is EagerTensor
                 or type(orig_input_shape) is int
@@ -368,7 +364,6 @@ def avg_pool_grad(
             and _holds(orig_input_shape, grad, ksize)
         ):
             _result = execute(
-                context[CURRENT],
                 "AvgPoolGrad",
                 name,
                 orig_input_shape,

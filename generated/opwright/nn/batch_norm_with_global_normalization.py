@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     as_bool,
-    context,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -165,7 +162,7 @@ class BatchNormWithGlobalNormalization(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(t)
                     is type(m)
@@ -177,7 +174,6 @@ class BatchNormWithGlobalNormalization(TensorOp[T]):
                 )
             ):
                 op.result = execute(
-                    context[CURRENT],
                     "BatchNormWithGlobalNormalization",
                     None,
                     t,
@@ -273,21 +269,11 @@ def batch_norm_with_global_normalization(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(t)
-                is type(m)
-                is type(v)
-                is type(beta)
-                is type(gamma)
-                is EagerTensor
-                or fit_together(None, t, m, v, beta, gamma)
-            )
+        if is_eager() and (
+            type(t) is type(m) is type(v) is type(beta) is type(gamma) is EagerTensor
+            or fit_together(None, t, m, v, beta, gamma)
         ):
             _result = execute(
-                context[CURRENT],
                 "BatchNormWithGlobalNormalization",
                 name,
                 t,

@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     as_bool,
-    context,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar, deprecated
@@ -211,7 +208,7 @@ class BatchNormWithGlobalNormalizationGrad(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(t)
                     is type(m)
@@ -223,7 +220,6 @@ class BatchNormWithGlobalNormalizationGrad(Op, Generic[T]):
                 )
             ):
                 op.dx, op.dm, op.dv, op.db, op.dg = execute(
-                    context[CURRENT],
                     "BatchNormWithGlobalNormalizationGrad",
                     None,
                     t,
@@ -327,22 +323,17 @@ def batch_norm_with_global_normalization_grad(
     fast_path_error = None
     _result: BatchNormWithGlobalNormalizationGradOutputs[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(t)
-                is type(m)
-                is type(v)
-                is type(gamma)
-                is type(backprop)
-                is EagerTensor
-                or fit_together(None, t, m, v, gamma, backprop)
-            )
+        if is_eager() and (
+            type(t)
+            is type(m)
+            is type(v)
+            is type(gamma)
+            is type(backprop)
+            is EagerTensor
+            or fit_together(None, t, m, v, gamma, backprop)
         ):
             _result = BatchNormWithGlobalNormalizationGradOutputs._make(
                 execute(
-                    context[CURRENT],
                     "BatchNormWithGlobalNormalizationGrad",
                     name,
                     t,

@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -173,20 +171,14 @@ class BiasAdd(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(value) is type(bias) is EagerTensor
                     or fit_pair(None, value, bias)
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "BiasAdd",
-                    None,
-                    value,
-                    bias,
-                    "data_format",
-                    opts.data_format,
+                    "BiasAdd", None, value, bias, "data_format", opts.data_format
                 )
                 return op
         except Exception as error:
@@ -197,7 +189,7 @@ class BiasAdd(TensorOp[T]):
 
 
 DEFAULTS = BiasAdd.Options()
-MERGE = BiasAdd.Options.merge
+MERGE = merging(BiasAdd.Options)
 
 
 @describe_missing_args
@@ -253,22 +245,10 @@ def bias_add(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(value) is type(bias) is EagerTensor or fit_pair(None, value, bias)
-            )
+        if is_eager() and (
+            type(value) is type(bias) is EagerTensor or fit_pair(None, value, bias)
         ):
-            _result = execute(
-                context[CURRENT],
-                "BiasAdd",
-                name,
-                value,
-                bias,
-                "data_format",
-                data_format,
-            )
+            _result = execute("BiasAdd", name, value, bias, "data_format", data_format)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     rank_of,
     sizes_of,
@@ -148,14 +146,9 @@ class BiasAddGrad(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(out_backprop):
+            if scope.eager and is_eager() and _holds(out_backprop):
                 op.output = execute(
-                    context[CURRENT],
-                    "BiasAddGrad",
-                    None,
-                    out_backprop,
-                    "data_format",
-                    opts.data_format,
+                    "BiasAddGrad", None, out_backprop, "data_format", opts.data_format
                 )
                 return op
         except Exception as error:
@@ -166,7 +159,7 @@ class BiasAddGrad(TensorOp[T]):
 
 
 DEFAULTS = BiasAddGrad.Options()
-MERGE = BiasAddGrad.Options.merge
+MERGE = merging(BiasAddGrad.Options)
 
 
 def _holds(out_backprop: object) -> bool:
@@ -225,14 +218,9 @@ def bias_add_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(out_backprop):
+        if is_eager() and _holds(out_backprop):
             _result = execute(
-                context[CURRENT],
-                "BiasAddGrad",
-                name,
-                out_backprop,
-                "data_format",
-                data_format,
+                "BiasAddGrad", name, out_backprop, "data_format", data_format
             )
             return _result
     except Exception as error:

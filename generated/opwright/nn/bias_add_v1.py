@@ -8,17 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -129,13 +126,13 @@ class BiasAddV1(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(value) is type(bias) is EagerTensor
                     or fit_pair(None, value, bias)
                 )
             ):
-                op.output = execute(context[CURRENT], "BiasAddV1", None, value, bias)
+                op.output = execute("BiasAddV1", None, value, bias)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -185,14 +182,10 @@ def bias_add_v1(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(value) is type(bias) is EagerTensor or fit_pair(None, value, bias)
-            )
+        if is_eager() and (
+            type(value) is type(bias) is EagerTensor or fit_pair(None, value, bias)
         ):
-            _result = execute(context[CURRENT], "BiasAddV1", name, value, bias)
+            _result = execute("BiasAddV1", name, value, bias)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,14 +13,14 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     as_bool,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     have_ranks,
+    is_eager,
+    merging,
     new,
     sizes_of,
     value_of,
@@ -288,7 +286,7 @@ class BlockLSTM(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(seq_len_max) is EagerTensor
                     or type(seq_len_max) is int
@@ -298,7 +296,6 @@ class BlockLSTM(Op, Generic[T]):
                 and _holds(seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b)
             ):
                 op.i, op.cs, op.f, op.o, op.ci, op.co, op.h = execute(
-                    context[CURRENT],
                     "BlockLSTM",
                     None,
                     seq_len_max,
@@ -333,7 +330,7 @@ class BlockLSTM(Op, Generic[T]):
 
 
 DEFAULTS = BlockLSTM.Options()
-MERGE = BlockLSTM.Options.merge
+MERGE = merging(BlockLSTM.Options)
 
 
 def _holds(
@@ -451,8 +448,7 @@ def block_lstm(
     _result: BlockLSTMOutputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(seq_len_max) is EagerTensor
                 or type(seq_len_max) is int
@@ -463,7 +459,6 @@ def block_lstm(
         ):
             _result = BlockLSTMOutputs._make(
                 execute(
-                    context[CURRENT],
                     "BlockLSTM",
                     name,
                     seq_len_max,

@@ -6,21 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
     as_bool,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     have_ranks,
+    is_eager,
     new,
     sizes_of,
     value_of,
@@ -287,7 +284,7 @@ class BlockLSTMGrad(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(seq_len_max) is EagerTensor
                     or type(seq_len_max) is int
@@ -326,7 +323,6 @@ class BlockLSTMGrad(Op, Generic[T]):
                     op.wco_grad,
                     op.b_grad,
                 ) = execute(
-                    context[CURRENT],
                     "BlockLSTMGrad",
                     None,
                     seq_len_max,
@@ -570,8 +566,7 @@ def block_lstm_grad(
     _result: BlockLSTMGradOutputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(seq_len_max) is EagerTensor
                 or type(seq_len_max) is int
@@ -602,7 +597,6 @@ def block_lstm_grad(
         ):
             _result = BlockLSTMGradOutputs._make(
                 execute(
-                    context[CURRENT],
                     "BlockLSTMGrad",
                     name,
                     seq_len_max,

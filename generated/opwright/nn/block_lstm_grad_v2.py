@@ -6,21 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
     as_bool,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     have_ranks,
+    is_eager,
     new,
     sizes_of,
     value_of,
@@ -289,7 +286,7 @@ class BlockLSTMGradV2(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(seq_len_max) is EagerTensor
                     or type(seq_len_max) is int
@@ -328,7 +325,6 @@ class BlockLSTMGradV2(Op, Generic[T]):
                     op.wco_grad,
                     op.b_grad,
                 ) = execute(
-                    context[CURRENT],
                     "BlockLSTMGradV2",
                     None,
                     seq_len_max,
@@ -572,8 +568,7 @@ def block_lstm_grad_v2(
     _result: BlockLSTMGradV2Outputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(seq_len_max) is EagerTensor
                 or type(seq_len_max) is int
@@ -604,7 +599,6 @@ def block_lstm_grad_v2(
         ):
             _result = BlockLSTMGradV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "BlockLSTMGradV2",
                     name,
                     seq_len_max,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,14 +13,14 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     as_bool,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     have_ranks,
+    is_eager,
+    merging,
     new,
     sizes_of,
     value_of,
@@ -277,7 +275,7 @@ class BlockLSTMV2(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(seq_len_max) is EagerTensor
                     or type(seq_len_max) is int
@@ -287,7 +285,6 @@ class BlockLSTMV2(Op, Generic[T]):
                 and _holds(seq_len_max, x, cs_prev, h_prev, w, wci, wcf, wco, b)
             ):
                 op.i, op.cs, op.f, op.o, op.ci, op.co, op.h = execute(
-                    context[CURRENT],
                     "BlockLSTMV2",
                     None,
                     seq_len_max,
@@ -316,7 +313,7 @@ class BlockLSTMV2(Op, Generic[T]):
 
 
 DEFAULTS = BlockLSTMV2.Options()
-MERGE = BlockLSTMV2.Options.merge
+MERGE = merging(BlockLSTMV2.Options)
 
 
 def _holds(
@@ -431,8 +428,7 @@ def block_lstm_v2(
     _result: BlockLSTMV2Outputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(seq_len_max) is EagerTensor
                 or type(seq_len_max) is int
@@ -443,7 +439,6 @@ def block_lstm_v2(
         ):
             _result = BlockLSTMV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "BlockLSTMV2",
                     name,
                     seq_len_max,

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     TInt64,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -183,7 +181,7 @@ class ComputeAccidentalHits(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(true_classes) is EagerTensor
                     or type(true_classes) is int
@@ -200,7 +198,6 @@ class ComputeAccidentalHits(Op):
                 )
             ):
                 op.indices, op.ids, op.weights = execute(
-                    context[CURRENT],
                     "ComputeAccidentalHits",
                     None,
                     true_classes,
@@ -224,7 +221,7 @@ class ComputeAccidentalHits(Op):
 
 
 DEFAULTS = ComputeAccidentalHits.Options()
-MERGE = ComputeAccidentalHits.Options.merge
+MERGE = merging(ComputeAccidentalHits.Options)
 
 
 @describe_missing_args
@@ -282,8 +279,7 @@ def compute_accidental_hits(
     _result: ComputeAccidentalHitsOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(true_classes) is EagerTensor
                 or type(true_classes) is int
@@ -299,7 +295,6 @@ def compute_accidental_hits(
         ):
             _result = ComputeAccidentalHitsOutputs._make(
                 execute(
-                    context[CURRENT],
                     "ComputeAccidentalHits",
                     name,
                     true_classes,

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
     least_of,
+    merging,
     most_of,
     new,
     rank_of,
@@ -277,7 +275,7 @@ class Conv(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input) is type(filter) is EagerTensor
                     or fit_pair(None, input, filter)
@@ -285,7 +283,6 @@ class Conv(TensorOp[T]):
                 and _holds(input, filter, strides, opts.dilations, opts.batch_dims)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "Conv",
                     None,
                     input,
@@ -325,7 +322,7 @@ class Conv(TensorOp[T]):
 
 
 DEFAULTS = Conv.Options()
-MERGE = Conv.Options.merge
+MERGE = merging(Conv.Options)
 
 
 def _holds(
@@ -438,8 +435,7 @@ def conv(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input) is type(filter) is EagerTensor
                 or fit_pair(None, input, filter)
@@ -447,7 +443,6 @@ def conv(
             and _holds(input, filter, strides, dilations, batch_dims)
         ):
             _result = execute(
-                context[CURRENT],
                 "Conv",
                 name,
                 input,

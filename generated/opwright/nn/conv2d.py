@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
     sizes_of,
@@ -267,7 +265,7 @@ class Conv2D(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input) is type(filter) is EagerTensor
                     or fit_pair(None, input, filter)
@@ -282,7 +280,6 @@ class Conv2D(TensorOp[T]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "Conv2D",
                     None,
                     input,
@@ -319,7 +316,7 @@ class Conv2D(TensorOp[T]):
 
 
 DEFAULTS = Conv2D.Options()
-MERGE = Conv2D.Options.merge
+MERGE = merging(Conv2D.Options)
 
 
 def _holds(
@@ -433,8 +430,7 @@ def conv2d(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input) is type(filter) is EagerTensor
                 or fit_pair(None, input, filter)
@@ -442,7 +438,6 @@ def conv2d(
             and _holds(input, filter, strides, padding, explicit_paddings, dilations)
         ):
             _result = execute(
-                context[CURRENT],
                 "Conv2D",
                 name,
                 input,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -16,14 +14,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
     have_ranks,
+    is_eager,
+    merging,
     new,
     some_dtype_of,
 )
@@ -267,7 +265,7 @@ class Conv2DBackpropFilter(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(filter_sizes) is EagerTensor
                     or type(filter_sizes) is int
@@ -277,7 +275,6 @@ class Conv2DBackpropFilter(TensorOp[T]):
                 and _holds(input, filter_sizes, out_backprop, strides, opts.dilations)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "Conv2DBackpropFilter",
                     None,
                     input,
@@ -315,7 +312,7 @@ class Conv2DBackpropFilter(TensorOp[T]):
 
 
 DEFAULTS = Conv2DBackpropFilter.Options()
-MERGE = Conv2DBackpropFilter.Options.merge
+MERGE = merging(Conv2DBackpropFilter.Options)
 
 
 def _holds(
@@ -430,8 +427,7 @@ def conv2d_backprop_filter(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(filter_sizes) is EagerTensor
                 or type(filter_sizes) is int
@@ -441,7 +437,6 @@ def conv2d_backprop_filter(
             and _holds(input, filter_sizes, out_backprop, strides, dilations)
         ):
             _result = execute(
-                context[CURRENT],
                 "Conv2DBackpropFilter",
                 name,
                 input,

@@ -8,19 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
     have_ranks,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -249,11 +247,10 @@ class Conv2DBackpropFilterV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(input, filter, out_backprop, strides, opts.dilations)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "Conv2DBackpropFilterV2",
                     None,
                     input,
@@ -291,7 +288,7 @@ class Conv2DBackpropFilterV2(TensorOp[T]):
 
 
 DEFAULTS = Conv2DBackpropFilterV2.Options()
-MERGE = Conv2DBackpropFilterV2.Options.merge
+MERGE = merging(Conv2DBackpropFilterV2.Options)
 
 
 def _holds(
@@ -395,13 +392,8 @@ def conv2d_backprop_filter_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(input, filter, out_backprop, strides, dilations)
-        ):
+        if is_eager() and _holds(input, filter, out_backprop, strides, dilations):
             _result = execute(
-                context[CURRENT],
                 "Conv2DBackpropFilterV2",
                 name,
                 input,

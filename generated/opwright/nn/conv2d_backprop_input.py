@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -18,16 +16,16 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fit_pair,
     fits,
-    graphs,
     has_room,
     have_ranks,
+    is_eager,
+    merging,
     new,
     some_dtype_of,
 )
@@ -282,7 +280,7 @@ class Conv2DBackpropInput(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input_sizes) is EagerTensor
                     or type(input_sizes) is int
@@ -296,7 +294,6 @@ class Conv2DBackpropInput(TensorOp[T]):
                 and _holds(input_sizes, filter, out_backprop, strides, opts.dilations)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "Conv2DBackpropInput",
                     None,
                     input_sizes,
@@ -334,7 +331,7 @@ class Conv2DBackpropInput(TensorOp[T]):
 
 
 DEFAULTS = Conv2DBackpropInput.Options()
-MERGE = Conv2DBackpropInput.Options.merge
+MERGE = merging(Conv2DBackpropInput.Options)
 
 
 def _holds(
@@ -467,8 +464,7 @@ def conv2d_backprop_input(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input_sizes) is EagerTensor
                 or type(input_sizes) is int
@@ -482,7 +478,6 @@ def conv2d_backprop_input(
             and _holds(input_sizes, filter, out_backprop, strides, dilations)
         ):
             _result = execute(
-                context[CURRENT],
                 "Conv2DBackpropInput",
                 name,
                 input_sizes,

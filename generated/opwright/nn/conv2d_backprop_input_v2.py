@@ -6,21 +6,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
     have_ranks,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -250,7 +248,7 @@ class Conv2DBackpropInputV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input) is type(filter) is type(out_backprop) is EagerTensor
                     or fit_together(None, input, filter, out_backprop)
@@ -258,7 +256,6 @@ class Conv2DBackpropInputV2(TensorOp[T]):
                 and _holds(input, filter, out_backprop, strides, opts.dilations)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "Conv2DBackpropInputV2",
                     None,
                     input,
@@ -296,7 +293,7 @@ class Conv2DBackpropInputV2(TensorOp[T]):
 
 
 DEFAULTS = Conv2DBackpropInputV2.Options()
-MERGE = Conv2DBackpropInputV2.Options.merge
+MERGE = merging(Conv2DBackpropInputV2.Options)
 
 
 def _holds(
@@ -402,8 +399,7 @@ def conv2d_backprop_input_v2(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input) is type(filter) is type(out_backprop) is EagerTensor
                 or fit_together(None, input, filter, out_backprop)
@@ -411,7 +407,6 @@ def conv2d_backprop_input_v2(
             and _holds(input, filter, out_backprop, strides, dilations)
         ):
             _result = execute(
-                context[CURRENT],
                 "Conv2DBackpropInputV2",
                 name,
                 input,

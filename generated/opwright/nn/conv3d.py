@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
     sizes_of,
@@ -216,11 +214,10 @@ class Conv3D(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(input, filter, strides, opts.dilations)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "Conv3D",
                     None,
                     input,
@@ -251,7 +248,7 @@ class Conv3D(TensorOp[T]):
 
 
 DEFAULTS = Conv3D.Options()
-MERGE = Conv3D.Options.merge
+MERGE = merging(Conv3D.Options)
 
 
 def _holds(
@@ -346,13 +343,8 @@ def conv3d(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(input, filter, strides, dilations)
-        ):
+        if is_eager() and _holds(input, filter, strides, dilations):
             _result = execute(
-                context[CURRENT],
                 "Conv3D",
                 name,
                 input,

@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
     have_ranks,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -213,11 +211,10 @@ class Conv3DBackpropFilter(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(input, filter, out_backprop, strides, opts.dilations)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "Conv3DBackpropFilter",
                     None,
                     input,
@@ -242,7 +239,7 @@ class Conv3DBackpropFilter(TensorOp[T]):
 
 
 DEFAULTS = Conv3DBackpropFilter.Options()
-MERGE = Conv3DBackpropFilter.Options.merge
+MERGE = merging(Conv3DBackpropFilter.Options)
 
 
 def _holds(
@@ -344,13 +341,8 @@ def conv3d_backprop_filter(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(input, filter, out_backprop, strides, dilations)
-        ):
+        if is_eager() and _holds(input, filter, out_backprop, strides, dilations):
             _result = execute(
-                context[CURRENT],
                 "Conv3DBackpropFilter",
                 name,
                 input,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,14 +13,14 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     contents_of,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
     have_ranks,
+    is_eager,
+    merging,
     new,
     some_dtype_of,
 )
@@ -225,7 +223,7 @@ class Conv3DBackpropFilterV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(filter_sizes) is EagerTensor
                     or type(filter_sizes) is int
@@ -235,7 +233,6 @@ class Conv3DBackpropFilterV2(TensorOp[T]):
                 and _holds(input, filter_sizes, out_backprop, strides, opts.dilations)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "Conv3DBackpropFilterV2",
                     None,
                     input,
@@ -267,7 +264,7 @@ class Conv3DBackpropFilterV2(TensorOp[T]):
 
 
 DEFAULTS = Conv3DBackpropFilterV2.Options()
-MERGE = Conv3DBackpropFilterV2.Options.merge
+MERGE = merging(Conv3DBackpropFilterV2.Options)
 
 
 def _holds(
@@ -371,8 +368,7 @@ def conv3d_backprop_filter_v2(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(filter_sizes) is EagerTensor
                 or type(filter_sizes) is int
@@ -382,7 +378,6 @@ def conv3d_backprop_filter_v2(
             and _holds(input, filter_sizes, out_backprop, strides, dilations)
         ):
             _result = execute(
-                context[CURRENT],
                 "Conv3DBackpropFilterV2",
                 name,
                 input,

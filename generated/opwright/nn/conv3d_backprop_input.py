@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
     have_ranks,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -212,11 +210,10 @@ class Conv3DBackpropInput(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(input, filter, out_backprop, strides, opts.dilations)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "Conv3DBackpropInput",
                     None,
                     input,
@@ -241,7 +238,7 @@ class Conv3DBackpropInput(TensorOp[T]):
 
 
 DEFAULTS = Conv3DBackpropInput.Options()
-MERGE = Conv3DBackpropInput.Options.merge
+MERGE = merging(Conv3DBackpropInput.Options)
 
 
 def _holds(
@@ -342,13 +339,8 @@ def conv3d_backprop_input(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(input, filter, out_backprop, strides, dilations)
-        ):
+        if is_eager() and _holds(input, filter, out_backprop, strides, dilations):
             _result = execute(
-                context[CURRENT],
                 "Conv3DBackpropInput",
                 name,
                 input,

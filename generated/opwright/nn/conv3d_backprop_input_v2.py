@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,15 +15,15 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
     have_ranks,
+    is_eager,
+    merging,
     new,
     some_dtype_of,
 )
@@ -249,7 +247,7 @@ class Conv3DBackpropInputV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input_sizes) is EagerTensor
                     or type(input_sizes) is int
@@ -259,7 +257,6 @@ class Conv3DBackpropInputV2(TensorOp[T]):
                 and _holds(input_sizes, filter, out_backprop, strides, opts.dilations)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "Conv3DBackpropInputV2",
                     None,
                     input_sizes,
@@ -291,7 +288,7 @@ class Conv3DBackpropInputV2(TensorOp[T]):
 
 
 DEFAULTS = Conv3DBackpropInputV2.Options()
-MERGE = Conv3DBackpropInputV2.Options.merge
+MERGE = merging(Conv3DBackpropInputV2.Options)
 
 
 def _holds(
@@ -415,8 +412,7 @@ def conv3d_backprop_input_v2(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input_sizes) is EagerTensor
                 or type(input_sizes) is int
@@ -426,7 +422,6 @@ def conv3d_backprop_input_v2(
             and _holds(input_sizes, filter, out_backprop, strides, dilations)
         ):
             _result = execute(
-                context[CURRENT],
                 "Conv3DBackpropInputV2",
                 name,
                 input_sizes,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -233,7 +231,7 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(sequence_length) is EagerTensor
                     or type(sequence_length) is int
@@ -248,7 +246,6 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
                     op.decoded_shape,
                     op.log_probability,
                 ) = execute(
-                    context[CURRENT],
                     "CTCBeamSearchDecoder",
                     None,
                     inputs,
@@ -276,7 +273,7 @@ class CTCBeamSearchDecoder(Op, Generic[T]):
 
 
 DEFAULTS = CTCBeamSearchDecoder.Options()
-MERGE = CTCBeamSearchDecoder.Options.merge
+MERGE = merging(CTCBeamSearchDecoder.Options)
 
 
 def _holds(beam_width: int, top_paths: int) -> bool:
@@ -358,8 +355,7 @@ def ctc_beam_search_decoder(
     _result: CTCBeamSearchDecoderOutputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(sequence_length) is EagerTensor
                 or type(sequence_length) is int
@@ -370,7 +366,6 @@ def ctc_beam_search_decoder(
         ):
             _result = CTCBeamSearchDecoderOutputs._make(
                 execute(
-                    context[CURRENT],
                     "CTCBeamSearchDecoder",
                     name,
                     inputs,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -216,7 +214,7 @@ class CTCGreedyDecoder(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(sequence_length) is EagerTensor
                     or type(sequence_length) is int
@@ -230,7 +228,6 @@ class CTCGreedyDecoder(Op, Generic[T]):
                     op.decoded_shape,
                     op.log_probability,
                 ) = execute(
-                    context[CURRENT],
                     "CTCGreedyDecoder",
                     None,
                     inputs,
@@ -252,7 +249,7 @@ class CTCGreedyDecoder(Op, Generic[T]):
 
 
 DEFAULTS = CTCGreedyDecoder.Options()
-MERGE = CTCGreedyDecoder.Options.merge
+MERGE = merging(CTCGreedyDecoder.Options)
 
 
 @describe_missing_args
@@ -317,19 +314,14 @@ def ctc_greedy_decoder(
     fast_path_error = None
     _result: CTCGreedyDecoderOutputs[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(sequence_length) is EagerTensor
-                or type(sequence_length) is int
-                and -2147483648 <= sequence_length <= 2147483647
-                or fits(TInt32, sequence_length)
-            )
+        if is_eager() and (
+            type(sequence_length) is EagerTensor
+            or type(sequence_length) is int
+            and -2147483648 <= sequence_length <= 2147483647
+            or fits(TInt32, sequence_length)
         ):
             _result = CTCGreedyDecoderOutputs._make(
                 execute(
-                    context[CURRENT],
                     "CTCGreedyDecoder",
                     name,
                     inputs,

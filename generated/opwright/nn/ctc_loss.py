@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -16,12 +14,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TInt64,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     most_of,
     new,
     rank_of,
@@ -248,7 +246,7 @@ class CTCLoss(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(labels_indices) is EagerTensor
                     or type(labels_indices) is int
@@ -270,7 +268,6 @@ class CTCLoss(Op, Generic[T]):
                 and _holds(inputs, labels_values)
             ):
                 op.loss, op.gradient = execute(
-                    context[CURRENT],
                     "CTCLoss",
                     None,
                     inputs,
@@ -300,7 +297,7 @@ class CTCLoss(Op, Generic[T]):
 
 
 DEFAULTS = CTCLoss.Options()
-MERGE = CTCLoss.Options.merge
+MERGE = merging(CTCLoss.Options)
 
 
 def _holds(inputs: object, labels_values: object) -> bool:
@@ -387,8 +384,7 @@ def ctc_loss(
     _result: CTCLossOutputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(labels_indices) is EagerTensor
                 or type(labels_indices) is int
@@ -411,7 +407,6 @@ def ctc_loss(
         ):
             _result = CTCLossOutputs._make(
                 execute(
-                    context[CURRENT],
                     "CTCLoss",
                     name,
                     inputs,

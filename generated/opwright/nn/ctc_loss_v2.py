@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -16,12 +14,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TInt64,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
     sizes_of,
@@ -217,7 +215,7 @@ class CTCLossV2(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(labels_indices) is EagerTensor
                     or type(labels_indices) is int
@@ -239,7 +237,6 @@ class CTCLossV2(Op):
                 and _holds(inputs)
             ):
                 op.loss, op.gradient = execute(
-                    context[CURRENT],
                     "CTCLossV2",
                     None,
                     inputs,
@@ -269,7 +266,7 @@ class CTCLossV2(Op):
 
 
 DEFAULTS = CTCLossV2.Options()
-MERGE = CTCLossV2.Options.merge
+MERGE = merging(CTCLossV2.Options)
 
 
 def _holds(inputs: object) -> bool:
@@ -343,8 +340,7 @@ def ctc_loss_v2(
     _result: CTCLossV2Outputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(labels_indices) is EagerTensor
                 or type(labels_indices) is int
@@ -367,7 +363,6 @@ def ctc_loss_v2(
         ):
             _result = CTCLossV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "CTCLossV2",
                     name,
                     inputs,

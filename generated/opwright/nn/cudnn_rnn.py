@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -361,9 +359,8 @@ class CudnnRNN(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output, op.output_h, op.output_c, op.reserve_space = execute(
-                    context[CURRENT],
                     "CudnnRNN",
                     None,
                     input,
@@ -405,7 +402,7 @@ class CudnnRNN(Op, Generic[T]):
 
 
 DEFAULTS = CudnnRNN.Options()
-MERGE = CudnnRNN.Options.merge
+MERGE = merging(CudnnRNN.Options)
 
 
 @describe_missing_args
@@ -527,10 +524,9 @@ def cudnn_rnn(
     fast_path_error = None
     _result: CudnnRNNOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = CudnnRNNOutputs._make(
                 execute(
-                    context[CURRENT],
                     "CudnnRNN",
                     name,
                     input,

@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -344,14 +342,13 @@ class CudnnRNNBackprop(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 (
                     op.input_backprop,
                     op.input_h_backprop,
                     op.input_c_backprop,
                     op.params_backprop,
                 ) = execute(
-                    context[CURRENT],
                     "CudnnRNNBackprop",
                     None,
                     input,
@@ -409,7 +406,7 @@ class CudnnRNNBackprop(Op, Generic[T]):
 
 
 DEFAULTS = CudnnRNNBackprop.Options()
-MERGE = CudnnRNNBackprop.Options.merge
+MERGE = merging(CudnnRNNBackprop.Options)
 
 
 @describe_missing_args
@@ -531,10 +528,9 @@ def cudnn_rnn_backprop(
     fast_path_error = None
     _result: CudnnRNNBackpropOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = CudnnRNNBackpropOutputs._make(
                 execute(
-                    context[CURRENT],
                     "CudnnRNNBackprop",
                     name,
                     input,

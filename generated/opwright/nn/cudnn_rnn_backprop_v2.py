@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     TInt8,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -355,7 +353,7 @@ class CudnnRNNBackpropV2(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(host_reserved) is EagerTensor or fits(TInt8, host_reserved))
             ):
                 (
@@ -364,7 +362,6 @@ class CudnnRNNBackpropV2(Op, Generic[T]):
                     op.input_c_backprop,
                     op.params_backprop,
                 ) = execute(
-                    context[CURRENT],
                     "CudnnRNNBackpropV2",
                     None,
                     input,
@@ -424,7 +421,7 @@ class CudnnRNNBackpropV2(Op, Generic[T]):
 
 
 DEFAULTS = CudnnRNNBackpropV2.Options()
-MERGE = CudnnRNNBackpropV2.Options.merge
+MERGE = merging(CudnnRNNBackpropV2.Options)
 
 
 @describe_missing_args
@@ -549,14 +546,11 @@ def cudnn_rnn_backprop_v2(
     fast_path_error = None
     _result: CudnnRNNBackpropV2Outputs[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (type(host_reserved) is EagerTensor or fits(TInt8, host_reserved))
+        if is_eager() and (
+            type(host_reserved) is EagerTensor or fits(TInt8, host_reserved)
         ):
             _result = CudnnRNNBackpropV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "CudnnRNNBackpropV2",
                     name,
                     input,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -16,12 +14,12 @@ from opwright_runtime.gencode import (
     TInt8,
     TInt32,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -425,7 +423,7 @@ class CudnnRNNBackpropV3(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(sequence_lengths) is EagerTensor
                     or type(sequence_lengths) is int
@@ -440,7 +438,6 @@ class CudnnRNNBackpropV3(Op, Generic[T]):
                     op.input_c_backprop,
                     op.params_backprop,
                 ) = execute(
-                    context[CURRENT],
                     "CudnnRNNBackpropV3",
                     None,
                     input,
@@ -508,7 +505,7 @@ class CudnnRNNBackpropV3(Op, Generic[T]):
 
 
 DEFAULTS = CudnnRNNBackpropV3.Options()
-MERGE = CudnnRNNBackpropV3.Options.merge
+MERGE = merging(CudnnRNNBackpropV3.Options)
 
 
 @describe_missing_args
@@ -662,8 +659,7 @@ def cudnn_rnn_backprop_v3(
     _result: CudnnRNNBackpropV3Outputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(sequence_lengths) is EagerTensor
                 or type(sequence_lengths) is int
@@ -674,7 +670,6 @@ def cudnn_rnn_backprop_v3(
         ):
             _result = CudnnRNNBackpropV3Outputs._make(
                 execute(
-                    context[CURRENT],
                     "CudnnRNNBackpropV3",
                     name,
                     input,

@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -280,7 +278,7 @@ class CudnnRNNCanonicalToParams(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_layers) is EagerTensor
                     or type(num_layers) is int
@@ -301,7 +299,6 @@ class CudnnRNNCanonicalToParams(TensorOp[T]):
                 )
             ):
                 op.params = execute(
-                    context[CURRENT],
                     "CudnnRNNCanonicalToParams",
                     None,
                     num_layers,
@@ -341,7 +338,7 @@ class CudnnRNNCanonicalToParams(TensorOp[T]):
 
 
 DEFAULTS = CudnnRNNCanonicalToParams.Options()
-MERGE = CudnnRNNCanonicalToParams.Options.merge
+MERGE = merging(CudnnRNNCanonicalToParams.Options)
 
 
 @describe_missing_args
@@ -433,8 +430,7 @@ def cudnn_rnn_canonical_to_params(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_layers) is EagerTensor
                 or type(num_layers) is int
@@ -455,7 +451,6 @@ def cudnn_rnn_canonical_to_params(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "CudnnRNNCanonicalToParams",
                 name,
                 num_layers,

@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -305,7 +303,7 @@ class CudnnRNNCanonicalToParamsV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_layers) is EagerTensor
                     or type(num_layers) is int
@@ -326,7 +324,6 @@ class CudnnRNNCanonicalToParamsV2(TensorOp[T]):
                 )
             ):
                 op.params = execute(
-                    context[CURRENT],
                     "CudnnRNNCanonicalToParamsV2",
                     None,
                     num_layers,
@@ -369,7 +366,7 @@ class CudnnRNNCanonicalToParamsV2(TensorOp[T]):
 
 
 DEFAULTS = CudnnRNNCanonicalToParamsV2.Options()
-MERGE = CudnnRNNCanonicalToParamsV2.Options.merge
+MERGE = merging(CudnnRNNCanonicalToParamsV2.Options)
 
 
 @describe_missing_args
@@ -467,8 +464,7 @@ def cudnn_rnn_canonical_to_params_v2(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_layers) is EagerTensor
                 or type(num_layers) is int
@@ -489,7 +485,6 @@ def cudnn_rnn_canonical_to_params_v2(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "CudnnRNNCanonicalToParamsV2",
                 name,
                 num_layers,

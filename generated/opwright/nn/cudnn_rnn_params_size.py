@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -16,12 +14,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -297,7 +295,7 @@ class CudnnRNNParamsSize(TensorOp[S]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_layers) is EagerTensor
                     or type(num_layers) is int
@@ -318,7 +316,6 @@ class CudnnRNNParamsSize(TensorOp[S]):
                 )
             ):
                 op.params_size = execute(
-                    context[CURRENT],
                     "CudnnRNNParamsSize",
                     None,
                     num_layers,
@@ -365,7 +362,7 @@ class CudnnRNNParamsSize(TensorOp[S]):
 
 
 DEFAULTS = CudnnRNNParamsSize.Options()
-MERGE = CudnnRNNParamsSize.Options.merge
+MERGE = merging(CudnnRNNParamsSize.Options)
 
 
 @describe_missing_args
@@ -459,8 +456,7 @@ def cudnn_rnn_params_size(
     _result: Output[US]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_layers) is EagerTensor
                 or type(num_layers) is int
@@ -481,7 +477,6 @@ def cudnn_rnn_params_size(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "CudnnRNNParamsSize",
                 name,
                 num_layers,

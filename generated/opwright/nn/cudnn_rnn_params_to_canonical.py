@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -285,7 +283,7 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_layers) is EagerTensor
                     or type(num_layers) is int
@@ -306,7 +304,6 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
                 )
             ):
                 op.weights, op.biases = execute(
-                    context[CURRENT],
                     "CudnnRNNParamsToCanonical",
                     None,
                     num_layers,
@@ -348,7 +345,7 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
 
 
 DEFAULTS = CudnnRNNParamsToCanonical.Options()
-MERGE = CudnnRNNParamsToCanonical.Options.merge
+MERGE = merging(CudnnRNNParamsToCanonical.Options)
 
 
 @describe_missing_args
@@ -441,8 +438,7 @@ def cudnn_rnn_params_to_canonical(
     _result: CudnnRNNParamsToCanonicalOutputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_layers) is EagerTensor
                 or type(num_layers) is int
@@ -464,7 +460,6 @@ def cudnn_rnn_params_to_canonical(
         ):
             _result = CudnnRNNParamsToCanonicalOutputs._make(
                 execute(
-                    context[CURRENT],
                     "CudnnRNNParamsToCanonical",
                     name,
                     num_layers,

@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -316,7 +314,7 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_layers) is EagerTensor
                     or type(num_layers) is int
@@ -337,7 +335,6 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
                 )
             ):
                 op.weights, op.biases = execute(
-                    context[CURRENT],
                     "CudnnRNNParamsToCanonicalV2",
                     None,
                     num_layers,
@@ -385,7 +382,7 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
 
 
 DEFAULTS = CudnnRNNParamsToCanonicalV2.Options()
-MERGE = CudnnRNNParamsToCanonicalV2.Options.merge
+MERGE = merging(CudnnRNNParamsToCanonicalV2.Options)
 
 
 @describe_missing_args
@@ -487,8 +484,7 @@ def cudnn_rnn_params_to_canonical_v2(
     _result: CudnnRNNParamsToCanonicalV2Outputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_layers) is EagerTensor
                 or type(num_layers) is int
@@ -510,7 +506,6 @@ def cudnn_rnn_params_to_canonical_v2(
         ):
             _result = CudnnRNNParamsToCanonicalV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "CudnnRNNParamsToCanonicalV2",
                     name,
                     num_layers,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -370,7 +368,7 @@ class CudnnRNNV2(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 (
                     op.output,
                     op.output_h,
@@ -378,7 +376,6 @@ class CudnnRNNV2(Op, Generic[T]):
                     op.reserve_space,
                     op.host_reserved,
                 ) = execute(
-                    context[CURRENT],
                     "CudnnRNNV2",
                     None,
                     input,
@@ -420,7 +417,7 @@ class CudnnRNNV2(Op, Generic[T]):
 
 
 DEFAULTS = CudnnRNNV2.Options()
-MERGE = CudnnRNNV2.Options.merge
+MERGE = merging(CudnnRNNV2.Options)
 
 
 @describe_missing_args
@@ -544,10 +541,9 @@ def cudnn_rnn_v2(
     fast_path_error = None
     _result: CudnnRNNV2Outputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = CudnnRNNV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "CudnnRNNV2",
                     name,
                     input,

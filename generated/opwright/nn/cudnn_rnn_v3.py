@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -447,7 +445,7 @@ class CudnnRNNV3(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(sequence_lengths) is EagerTensor
                     or type(sequence_lengths) is int
@@ -462,7 +460,6 @@ class CudnnRNNV3(Op, Generic[T]):
                     op.reserve_space,
                     op.host_reserved,
                 ) = execute(
-                    context[CURRENT],
                     "CudnnRNNV3",
                     None,
                     input,
@@ -511,7 +508,7 @@ class CudnnRNNV3(Op, Generic[T]):
 
 
 DEFAULTS = CudnnRNNV3.Options()
-MERGE = CudnnRNNV3.Options.merge
+MERGE = merging(CudnnRNNV3.Options)
 
 
 @describe_missing_args
@@ -666,19 +663,14 @@ def cudnn_rnn_v3(
     fast_path_error = None
     _result: CudnnRNNV3Outputs[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(sequence_lengths) is EagerTensor
-                or type(sequence_lengths) is int
-                and -2147483648 <= sequence_lengths <= 2147483647
-                or fits(TInt32, sequence_lengths)
-            )
+        if is_eager() and (
+            type(sequence_lengths) is EagerTensor
+            or type(sequence_lengths) is int
+            and -2147483648 <= sequence_lengths <= 2147483647
+            or fits(TInt32, sequence_lengths)
         ):
             _result = CudnnRNNV3Outputs._make(
                 execute(
-                    context[CURRENT],
                     "CudnnRNNV3",
                     name,
                     input,

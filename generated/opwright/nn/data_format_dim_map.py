@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -163,7 +161,7 @@ class DataFormatDimMap(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(x) is EagerTensor
                     or type(x) is int
@@ -172,7 +170,6 @@ class DataFormatDimMap(TensorOp[T]):
                 )
             ):
                 op.y = execute(
-                    context[CURRENT],
                     "DataFormatDimMap",
                     None,
                     x,
@@ -193,7 +190,7 @@ class DataFormatDimMap(TensorOp[T]):
 
 
 DEFAULTS = DataFormatDimMap.Options()
-MERGE = DataFormatDimMap.Options.merge
+MERGE = merging(DataFormatDimMap.Options)
 
 
 @describe_missing_args
@@ -245,18 +242,13 @@ def data_format_dim_map(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(x) is EagerTensor
-                or type(x) is int
-                and -2147483648 <= x <= 2147483647
-                or fits(TInt32, x)
-            )
+        if is_eager() and (
+            type(x) is EagerTensor
+            or type(x) is int
+            and -2147483648 <= x <= 2147483647
+            or fits(TInt32, x)
         ):
             _result = execute(
-                context[CURRENT],
                 "DataFormatDimMap",
                 name,
                 x,

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -166,7 +164,7 @@ class DataFormatVecPermute(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(x) is EagerTensor
                     or type(x) is int
@@ -175,7 +173,6 @@ class DataFormatVecPermute(TensorOp[T]):
                 )
             ):
                 op.y = execute(
-                    context[CURRENT],
                     "DataFormatVecPermute",
                     None,
                     x,
@@ -196,7 +193,7 @@ class DataFormatVecPermute(TensorOp[T]):
 
 
 DEFAULTS = DataFormatVecPermute.Options()
-MERGE = DataFormatVecPermute.Options.merge
+MERGE = merging(DataFormatVecPermute.Options)
 
 
 @describe_missing_args
@@ -250,18 +247,13 @@ def data_format_vec_permute(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(x) is EagerTensor
-                or type(x) is int
-                and -2147483648 <= x <= 2147483647
-                or fits(TInt32, x)
-            )
+        if is_eager() and (
+            type(x) is EagerTensor
+            or type(x) is int
+            and -2147483648 <= x <= 2147483647
+            or fits(TInt32, x)
         ):
             _result = execute(
-                context[CURRENT],
                 "DataFormatVecPermute",
                 name,
                 x,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     sizes_of,
 )
@@ -171,9 +169,8 @@ class DepthToSpace(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(input, block_size):
+            if scope.eager and is_eager() and _holds(input, block_size):
                 op.output = execute(
-                    context[CURRENT],
                     "DepthToSpace",
                     None,
                     input,
@@ -194,7 +191,7 @@ class DepthToSpace(TensorOp[T]):
 
 
 DEFAULTS = DepthToSpace.Options()
-MERGE = DepthToSpace.Options.merge
+MERGE = merging(DepthToSpace.Options)
 
 
 def _holds(input: object, block_size: int) -> bool:
@@ -273,9 +270,8 @@ def depth_to_space(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(input, block_size):
+        if is_eager() and _holds(input, block_size):
             _result = execute(
-                context[CURRENT],
                 "DepthToSpace",
                 name,
                 input,

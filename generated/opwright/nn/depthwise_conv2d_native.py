@@ -8,17 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
     text_of,
@@ -238,7 +236,7 @@ class DepthwiseConv2dNative(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(
                     input,
                     filter,
@@ -249,7 +247,6 @@ class DepthwiseConv2dNative(TensorOp[T]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "DepthwiseConv2dNative",
                     None,
                     input,
@@ -283,7 +280,7 @@ class DepthwiseConv2dNative(TensorOp[T]):
 
 
 DEFAULTS = DepthwiseConv2dNative.Options()
-MERGE = DepthwiseConv2dNative.Options.merge
+MERGE = merging(DepthwiseConv2dNative.Options)
 
 
 def _holds(
@@ -387,13 +384,10 @@ def depthwise_conv2d_native(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(input, filter, strides, padding, explicit_paddings, dilations)
+        if is_eager() and _holds(
+            input, filter, strides, padding, explicit_paddings, dilations
         ):
             _result = execute(
-                context[CURRENT],
                 "DepthwiseConv2dNative",
                 name,
                 input,

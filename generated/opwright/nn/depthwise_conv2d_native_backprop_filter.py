@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,14 +15,14 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     contents_of,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
     have_ranks,
+    is_eager,
+    merging,
     new,
     some_dtype_of,
 )
@@ -249,7 +247,7 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(filter_sizes) is EagerTensor
                     or type(filter_sizes) is int
@@ -259,7 +257,6 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
                 and _holds(input, filter_sizes, out_backprop, strides)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "DepthwiseConv2dNativeBackpropFilter",
                     None,
                     input,
@@ -294,7 +291,7 @@ class DepthwiseConv2dNativeBackpropFilter(TensorOp[T]):
 
 
 DEFAULTS = DepthwiseConv2dNativeBackpropFilter.Options()
-MERGE = DepthwiseConv2dNativeBackpropFilter.Options.merge
+MERGE = merging(DepthwiseConv2dNativeBackpropFilter.Options)
 
 
 def _holds(
@@ -396,8 +393,7 @@ def depthwise_conv2d_native_backprop_filter(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(filter_sizes) is EagerTensor
                 or type(filter_sizes) is int
@@ -407,7 +403,6 @@ def depthwise_conv2d_native_backprop_filter(
             and _holds(input, filter_sizes, out_backprop, strides)
         ):
             _result = execute(
-                context[CURRENT],
                 "DepthwiseConv2dNativeBackpropFilter",
                 name,
                 input,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,15 +15,15 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
     have_ranks,
+    is_eager,
+    merging,
     new,
     some_dtype_of,
 )
@@ -255,7 +253,7 @@ class DepthwiseConv2dNativeBackpropInput(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input_sizes) is EagerTensor
                     or type(input_sizes) is int
@@ -265,7 +263,6 @@ class DepthwiseConv2dNativeBackpropInput(TensorOp[T]):
                 and _holds(input_sizes, filter, out_backprop, strides, opts.dilations)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "DepthwiseConv2dNativeBackpropInput",
                     None,
                     input_sizes,
@@ -300,7 +297,7 @@ class DepthwiseConv2dNativeBackpropInput(TensorOp[T]):
 
 
 DEFAULTS = DepthwiseConv2dNativeBackpropInput.Options()
-MERGE = DepthwiseConv2dNativeBackpropInput.Options.merge
+MERGE = merging(DepthwiseConv2dNativeBackpropInput.Options)
 
 
 def _holds(
@@ -414,8 +411,7 @@ def depthwise_conv2d_native_backprop_input(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input_sizes) is EagerTensor
                 or type(input_sizes) is int
@@ -425,7 +421,6 @@ def depthwise_conv2d_native_backprop_input(
             and _holds(input_sizes, filter, out_backprop, strides, dilations)
         ):
             _result = execute(
-                context[CURRENT],
                 "DepthwiseConv2dNativeBackpropInput",
                 name,
                 input_sizes,

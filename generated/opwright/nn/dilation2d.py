@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fit_pair,
-    graphs,
     has_room,
+    is_eager,
     new,
     sizes_of,
     some_dtype_of,
@@ -181,7 +178,7 @@ class Dilation2D(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input) is type(filter) is EagerTensor
                     or fit_pair(None, input, filter)
@@ -189,7 +186,6 @@ class Dilation2D(TensorOp[T]):
                 and _holds(input, filter, strides, rates, padding)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "Dilation2D",
                     None,
                     input,
@@ -338,8 +334,7 @@ def dilation2d(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input) is type(filter) is EagerTensor
                 or fit_pair(None, input, filter)
@@ -347,7 +342,6 @@ def dilation2d(
             and _holds(input, filter, strides, rates, padding)
         ):
             _result = execute(
-                context[CURRENT],
                 "Dilation2D",
                 name,
                 input,

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     new,
     sizes_of,
 )
@@ -162,7 +159,7 @@ class Dilation2DBackpropFilter(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input) is type(filter) is type(out_backprop) is EagerTensor
                     or fit_together(None, input, filter, out_backprop)
@@ -170,7 +167,6 @@ class Dilation2DBackpropFilter(TensorOp[T]):
                 and _holds(input, filter)
             ):
                 op.filter_backprop = execute(
-                    context[CURRENT],
                     "Dilation2DBackpropFilter",
                     None,
                     input,
@@ -266,8 +262,7 @@ def dilation2d_backprop_filter(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input) is type(filter) is type(out_backprop) is EagerTensor
                 or fit_together(None, input, filter, out_backprop)
@@ -275,7 +270,6 @@ def dilation2d_backprop_filter(
             and _holds(input, filter)
         ):
             _result = execute(
-                context[CURRENT],
                 "Dilation2DBackpropFilter",
                 name,
                 input,

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     new,
     sizes_of,
 )
@@ -164,7 +161,7 @@ class Dilation2DBackpropInput(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input) is type(filter) is type(out_backprop) is EagerTensor
                     or fit_together(None, input, filter, out_backprop)
@@ -172,7 +169,6 @@ class Dilation2DBackpropInput(TensorOp[T]):
                 and _holds(input, filter)
             ):
                 op.in_backprop = execute(
-                    context[CURRENT],
                     "Dilation2DBackpropInput",
                     None,
                     input,
@@ -269,8 +265,7 @@ def dilation2d_backprop_input(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input) is type(filter) is type(out_backprop) is EagerTensor
                 or fit_together(None, input, filter, out_backprop)
@@ -278,7 +273,6 @@ def dilation2d_backprop_input(
             and _holds(input, filter)
         ):
             _result = execute(
-                context[CURRENT],
                 "Dilation2DBackpropInput",
                 name,
                 input,

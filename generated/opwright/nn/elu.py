@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -111,8 +108,8 @@ class Elu(TensorOp[T]):
         op: Elu[U] = new(Elu)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.activations = execute(context[CURRENT], "Elu", None, features)
+            if scope.eager and is_eager():
+                op.activations = execute("Elu", None, features)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -158,8 +155,8 @@ def elu(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Elu", name, features)
+        if is_eager():
+            _result = execute("Elu", name, features)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -16,14 +14,14 @@ from opwright_runtime.gencode import (
     TInt64,
     all_finite,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     least_of,
+    merging,
     most_of,
     new,
     positives_of,
@@ -323,7 +321,7 @@ class FixedUnigramCandidateSampler(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(true_classes) is EagerTensor
                     or type(true_classes) is int
@@ -346,7 +344,6 @@ class FixedUnigramCandidateSampler(Op):
                     op.true_expected_count,
                     op.sampled_expected_count,
                 ) = execute(
-                    context[CURRENT],
                     "FixedUnigramCandidateSampler",
                     None,
                     true_classes,
@@ -400,7 +397,7 @@ class FixedUnigramCandidateSampler(Op):
 
 
 DEFAULTS = FixedUnigramCandidateSampler.Options()
-MERGE = FixedUnigramCandidateSampler.Options.merge
+MERGE = merging(FixedUnigramCandidateSampler.Options)
 
 
 def _holds(
@@ -547,8 +544,7 @@ def fixed_unigram_candidate_sampler(
     _result: FixedUnigramCandidateSamplerOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(true_classes) is EagerTensor
                 or type(true_classes) is int
@@ -571,7 +567,6 @@ def fixed_unigram_candidate_sampler(
         ):
             _result = FixedUnigramCandidateSamplerOutputs._make(
                 execute(
-                    context[CURRENT],
                     "FixedUnigramCandidateSampler",
                     name,
                     true_classes,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -234,9 +232,8 @@ class FractionalAvgPool(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output, op.row_pooling_sequence, op.col_pooling_sequence = execute(
-                    context[CURRENT],
                     "FractionalAvgPool",
                     None,
                     value,
@@ -272,7 +269,7 @@ class FractionalAvgPool(Op, Generic[T]):
 
 
 DEFAULTS = FractionalAvgPool.Options()
-MERGE = FractionalAvgPool.Options.merge
+MERGE = merging(FractionalAvgPool.Options)
 
 
 @describe_missing_args
@@ -343,10 +340,9 @@ def fractional_avg_pool(
     fast_path_error = None
     _result: FractionalAvgPoolOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = FractionalAvgPoolOutputs._make(
                 execute(
-                    context[CURRENT],
                     "FractionalAvgPool",
                     name,
                     value,

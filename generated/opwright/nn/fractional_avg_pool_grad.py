@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -16,14 +14,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     rank_of,
     sizes_of,
@@ -192,7 +190,7 @@ class FractionalAvgPoolGrad(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(orig_input_tensor_shape) is EagerTensor
                     or type(orig_input_tensor_shape) is int
@@ -220,7 +218,6 @@ class FractionalAvgPoolGrad(TensorOp[T]):
                 and _holds(orig_input_tensor_shape, out_backprop)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "FractionalAvgPoolGrad",
                     None,
                     orig_input_tensor_shape,
@@ -247,7 +244,7 @@ class FractionalAvgPoolGrad(TensorOp[T]):
 
 
 DEFAULTS = FractionalAvgPoolGrad.Options()
-MERGE = FractionalAvgPoolGrad.Options.merge
+MERGE = merging(FractionalAvgPoolGrad.Options)
 
 
 def _holds(orig_input_tensor_shape: object, out_backprop: object) -> bool:
@@ -331,8 +328,7 @@ def fractional_avg_pool_grad(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(orig_input_tensor_shape) is EagerTensor
                 or type(orig_input_tensor_shape) is int
@@ -356,7 +352,6 @@ def fractional_avg_pool_grad(
             and _holds(orig_input_tensor_shape, out_backprop)
         ):
             _result = execute(
-                context[CURRENT],
                 "FractionalAvgPoolGrad",
                 name,
                 orig_input_tensor_shape,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -240,9 +238,8 @@ class FractionalMaxPool(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output, op.row_pooling_sequence, op.col_pooling_sequence = execute(
-                    context[CURRENT],
                     "FractionalMaxPool",
                     None,
                     value,
@@ -278,7 +275,7 @@ class FractionalMaxPool(Op, Generic[T]):
 
 
 DEFAULTS = FractionalMaxPool.Options()
-MERGE = FractionalMaxPool.Options.merge
+MERGE = merging(FractionalMaxPool.Options)
 
 
 @describe_missing_args
@@ -352,10 +349,9 @@ def fractional_max_pool(
     fast_path_error = None
     _result: FractionalMaxPoolOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = FractionalMaxPoolOutputs._make(
                 execute(
-                    context[CURRENT],
                     "FractionalMaxPool",
                     name,
                     value,

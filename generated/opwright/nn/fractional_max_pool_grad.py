@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,15 +13,15 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fit_together,
     fits,
-    graphs,
+    is_eager,
     least_of,
+    merging,
     new,
     rank_of,
     sizes_of,
@@ -205,7 +203,7 @@ class FractionalMaxPoolGrad(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(row_pooling_sequence) is EagerTensor
                     or type(row_pooling_sequence) is int
@@ -238,7 +236,6 @@ class FractionalMaxPoolGrad(TensorOp[T]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "FractionalMaxPoolGrad",
                     None,
                     orig_input,
@@ -267,7 +264,7 @@ class FractionalMaxPoolGrad(TensorOp[T]):
 
 
 DEFAULTS = FractionalMaxPoolGrad.Options()
-MERGE = FractionalMaxPoolGrad.Options.merge
+MERGE = merging(FractionalMaxPoolGrad.Options)
 
 
 def _holds(
@@ -362,8 +359,7 @@ def fractional_max_pool_grad(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(row_pooling_sequence) is EagerTensor
                 or type(row_pooling_sequence) is int
@@ -392,7 +388,6 @@ def fractional_max_pool_grad(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "FractionalMaxPoolGrad",
                 name,
                 orig_input,

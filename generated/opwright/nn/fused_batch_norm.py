@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -272,7 +270,7 @@ class FusedBatchNorm(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 (
                     op.y,
                     op.batch_mean,
@@ -280,7 +278,6 @@ class FusedBatchNorm(Op, Generic[T]):
                     op.reserve_space_1,
                     op.reserve_space_2,
                 ) = execute(
-                    context[CURRENT],
                     "FusedBatchNorm",
                     None,
                     x,
@@ -314,7 +311,7 @@ class FusedBatchNorm(Op, Generic[T]):
 
 
 DEFAULTS = FusedBatchNorm.Options()
-MERGE = FusedBatchNorm.Options.merge
+MERGE = merging(FusedBatchNorm.Options)
 
 
 @describe_missing_args
@@ -403,10 +400,9 @@ def fused_batch_norm(
     fast_path_error = None
     _result: FusedBatchNormOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = FusedBatchNormOutputs._make(
                 execute(
-                    context[CURRENT],
                     "FusedBatchNorm",
                     name,
                     x,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -241,7 +239,7 @@ class FusedBatchNormGrad(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 (
                     op.x_backprop,
                     op.scale_backprop,
@@ -249,7 +247,6 @@ class FusedBatchNormGrad(Op, Generic[T]):
                     op.reserve_space_3,
                     op.reserve_space_4,
                 ) = execute(
-                    context[CURRENT],
                     "FusedBatchNormGrad",
                     None,
                     y_backprop,
@@ -280,7 +277,7 @@ class FusedBatchNormGrad(Op, Generic[T]):
 
 
 DEFAULTS = FusedBatchNormGrad.Options()
-MERGE = FusedBatchNormGrad.Options.merge
+MERGE = merging(FusedBatchNormGrad.Options)
 
 
 @describe_missing_args
@@ -358,10 +355,9 @@ def fused_batch_norm_grad(
     fast_path_error = None
     _result: FusedBatchNormGradOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = FusedBatchNormGradOutputs._make(
                 execute(
-                    context[CURRENT],
                     "FusedBatchNormGrad",
                     name,
                     y_backprop,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -255,7 +253,7 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 (
                     op.x_backprop,
                     op.scale_backprop,
@@ -263,7 +261,6 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
                     op.reserve_space_3,
                     op.reserve_space_4,
                 ) = execute(
-                    context[CURRENT],
                     "FusedBatchNormGradV2",
                     None,
                     y_backprop,
@@ -294,7 +291,7 @@ class FusedBatchNormGradV2(Op, Generic[T, U]):
 
 
 DEFAULTS = FusedBatchNormGradV2.Options()
-MERGE = FusedBatchNormGradV2.Options.merge
+MERGE = merging(FusedBatchNormGradV2.Options)
 
 
 @describe_missing_args
@@ -374,10 +371,9 @@ def fused_batch_norm_grad_v2(
     fast_path_error = None
     _result: FusedBatchNormGradV2Outputs[V, UU]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = FusedBatchNormGradV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "FusedBatchNormGradV2",
                     name,
                     y_backprop,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -267,7 +265,7 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 (
                     op.x_backprop,
                     op.scale_backprop,
@@ -275,7 +273,6 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
                     op.reserve_space_4,
                     op.reserve_space_5,
                 ) = execute(
-                    context[CURRENT],
                     "FusedBatchNormGradV3",
                     None,
                     y_backprop,
@@ -307,7 +304,7 @@ class FusedBatchNormGradV3(Op, Generic[T, U]):
 
 
 DEFAULTS = FusedBatchNormGradV3.Options()
-MERGE = FusedBatchNormGradV3.Options.merge
+MERGE = merging(FusedBatchNormGradV3.Options)
 
 
 @describe_missing_args
@@ -393,10 +390,9 @@ def fused_batch_norm_grad_v3(
     fast_path_error = None
     _result: FusedBatchNormGradV3Outputs[V, UU]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = FusedBatchNormGradV3Outputs._make(
                 execute(
-                    context[CURRENT],
                     "FusedBatchNormGradV3",
                     name,
                     y_backprop,

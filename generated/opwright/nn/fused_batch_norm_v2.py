@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -277,7 +275,7 @@ class FusedBatchNormV2(Op, Generic[T, U]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 (
                     op.y,
                     op.batch_mean,
@@ -285,7 +283,6 @@ class FusedBatchNormV2(Op, Generic[T, U]):
                     op.reserve_space_1,
                     op.reserve_space_2,
                 ) = execute(
-                    context[CURRENT],
                     "FusedBatchNormV2",
                     None,
                     x,
@@ -319,7 +316,7 @@ class FusedBatchNormV2(Op, Generic[T, U]):
 
 
 DEFAULTS = FusedBatchNormV2.Options()
-MERGE = FusedBatchNormV2.Options.merge
+MERGE = merging(FusedBatchNormV2.Options)
 
 
 @describe_missing_args
@@ -409,10 +406,9 @@ def fused_batch_norm_v2(
     fast_path_error = None
     _result: FusedBatchNormV2Outputs[V, UU]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = FusedBatchNormV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "FusedBatchNormV2",
                     name,
                     x,

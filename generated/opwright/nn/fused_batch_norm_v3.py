@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -298,7 +296,7 @@ class FusedBatchNormV3(Op, Generic[T, U]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 (
                     op.y,
                     op.batch_mean,
@@ -307,7 +305,6 @@ class FusedBatchNormV3(Op, Generic[T, U]):
                     op.reserve_space_2,
                     op.reserve_space_3,
                 ) = execute(
-                    context[CURRENT],
                     "FusedBatchNormV3",
                     None,
                     x,
@@ -341,7 +338,7 @@ class FusedBatchNormV3(Op, Generic[T, U]):
 
 
 DEFAULTS = FusedBatchNormV3.Options()
-MERGE = FusedBatchNormV3.Options.merge
+MERGE = merging(FusedBatchNormV3.Options)
 
 
 @describe_missing_args
@@ -438,10 +435,9 @@ def fused_batch_norm_v3(
     fast_path_error = None
     _result: FusedBatchNormV3Outputs[V, UU]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = FusedBatchNormV3Outputs._make(
                 execute(
-                    context[CURRENT],
                     "FusedBatchNormV3",
                     name,
                     x,

@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     contents_of,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
     rank_of,
     sizes_of,
@@ -174,7 +171,7 @@ class FusedPadConv2D(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(paddings) is EagerTensor
                     or type(paddings) is int
@@ -184,7 +181,6 @@ class FusedPadConv2D(TensorOp[T]):
                 and _holds(input, paddings, filter, strides)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "FusedPadConv2D",
                     None,
                     input,
@@ -313,8 +309,7 @@ def fused_pad_conv2d(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(paddings) is EagerTensor
                 or type(paddings) is int
@@ -324,7 +319,6 @@ def fused_pad_conv2d(
             and _holds(input, paddings, filter, strides)
         ):
             _result = execute(
-                context[CURRENT],
                 "FusedPadConv2D",
                 name,
                 input,

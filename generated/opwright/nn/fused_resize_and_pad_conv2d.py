@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -18,13 +16,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     rank_of,
     sizes_of,
@@ -227,7 +225,7 @@ class FusedResizeAndPadConv2D(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(size) is EagerTensor
                     or type(size) is int
@@ -243,7 +241,6 @@ class FusedResizeAndPadConv2D(TensorOp[T]):
                 and _holds(input, size, paddings, filter, strides)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "FusedResizeAndPadConv2D",
                     None,
                     input,
@@ -276,7 +273,7 @@ class FusedResizeAndPadConv2D(TensorOp[T]):
 
 
 DEFAULTS = FusedResizeAndPadConv2D.Options()
-MERGE = FusedResizeAndPadConv2D.Options.merge
+MERGE = merging(FusedResizeAndPadConv2D.Options)
 
 
 def _holds(
@@ -418,8 +415,7 @@ def fused_resize_and_pad_conv2d(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(size) is EagerTensor
                 or type(size) is int
@@ -435,7 +431,6 @@ def fused_resize_and_pad_conv2d(
             and _holds(input, size, paddings, filter, strides)
         ):
             _result = execute(
-                context[CURRENT],
                 "FusedResizeAndPadConv2D",
                 name,
                 input,

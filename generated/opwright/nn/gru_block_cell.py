@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -174,17 +171,9 @@ class GRUBlockCell(Op, Generic[T]):
         op: GRUBlockCell[U] = new(GRUBlockCell)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.r, op.u, op.c, op.h = execute(
-                    context[CURRENT],
-                    "GRUBlockCell",
-                    None,
-                    x,
-                    h_prev,
-                    w_ru,
-                    w_c,
-                    b_ru,
-                    b_c,
+                    "GRUBlockCell", None, x, h_prev, w_ru, w_c, b_ru, b_c
                 )
                 return op
         except Exception as error:
@@ -254,19 +243,9 @@ def gru_block_cell(
     fast_path_error = None
     _result: GRUBlockCellOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = GRUBlockCellOutputs._make(
-                execute(
-                    context[CURRENT],
-                    "GRUBlockCell",
-                    name,
-                    x,
-                    h_prev,
-                    w_ru,
-                    w_c,
-                    b_ru,
-                    b_c,
-                )
+                execute("GRUBlockCell", name, x, h_prev, w_ru, w_c, b_ru, b_c)
             )
             return _result
     except Exception as error:

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -188,9 +185,8 @@ class GRUBlockCellGrad(Op, Generic[T]):
         op: GRUBlockCellGrad[U] = new(GRUBlockCellGrad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.d_x, op.d_h_prev, op.d_c_bar, op.d_r_bar_u_bar = execute(
-                    context[CURRENT],
                     "GRUBlockCellGrad",
                     None,
                     x,
@@ -280,10 +276,9 @@ def gru_block_cell_grad(
     fast_path_error = None
     _result: GRUBlockCellGradOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = GRUBlockCellGradOutputs._make(
                 execute(
-                    context[CURRENT],
                     "GRUBlockCellGrad",
                     name,
                     x,

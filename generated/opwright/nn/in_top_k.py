@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TBool,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -142,7 +139,7 @@ class InTopK(TensorOp[TBool]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(targets) is EagerTensor
                     or type(targets) is int
@@ -150,9 +147,7 @@ class InTopK(TensorOp[TBool]):
                     or fits(TInt32, targets)
                 )
             ):
-                op.precision = execute(
-                    context[CURRENT], "InTopK", None, predictions, targets, "k", k
-                )
+                op.precision = execute("InTopK", None, predictions, targets, "k", k)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -209,19 +204,13 @@ def in_top_k(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(targets) is EagerTensor
-                or type(targets) is int
-                and -2147483648 <= targets <= 2147483647
-                or fits(TInt32, targets)
-            )
+        if is_eager() and (
+            type(targets) is EagerTensor
+            or type(targets) is int
+            and -2147483648 <= targets <= 2147483647
+            or fits(TInt32, targets)
         ):
-            _result = execute(
-                context[CURRENT], "InTopK", name, predictions, targets, "k", k
-            )
+            _result = execute("InTopK", name, predictions, targets, "k", k)
             return _result
     except Exception as error:
         fast_path_error = error

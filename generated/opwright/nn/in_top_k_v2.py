@@ -8,19 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TBool,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -145,15 +142,13 @@ class InTopKV2(TensorOp[TBool]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(targets) is type(k) is EagerTensor
                     or fit_pair(TInt32, targets, k)
                 )
             ):
-                op.precision = execute(
-                    context[CURRENT], "InTopKV2", None, predictions, targets, k
-                )
+                op.precision = execute("InTopKV2", None, predictions, targets, k)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -210,16 +205,10 @@ def in_top_k_v2(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(targets) is type(k) is EagerTensor or fit_pair(TInt32, targets, k)
-            )
+        if is_eager() and (
+            type(targets) is type(k) is EagerTensor or fit_pair(TInt32, targets, k)
         ):
-            _result = execute(
-                context[CURRENT], "InTopKV2", name, predictions, targets, k
-            )
+            _result = execute("InTopKV2", name, predictions, targets, k)
             return _result
     except Exception as error:
         fast_path_error = error

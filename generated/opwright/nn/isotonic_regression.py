@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
     Scope,
     TFloat32,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -162,9 +159,8 @@ class IsotonicRegression(Op, Generic[OutputDtype]):
         op: IsotonicRegression[UOutputDtype] = new(IsotonicRegression)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output, op.segments = execute(
-                    context[CURRENT],
                     "IsotonicRegression",
                     None,
                     input,
@@ -250,10 +246,9 @@ def isotonic_regression(
     fast_path_error = None
     _result: IsotonicRegressionOutputs[UOutputDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = IsotonicRegressionOutputs._make(
                 execute(
-                    context[CURRENT],
                     "IsotonicRegression",
                     name,
                     input,

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TFloat32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -110,10 +107,8 @@ class KthOrderStatistic(TensorOp[TFloat32]):
         op: KthOrderStatistic = new(KthOrderStatistic)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(
-                    context[CURRENT], "KthOrderStatistic", None, input, "k", k
-                )
+            if scope.eager and is_eager():
+                op.output = execute("KthOrderStatistic", None, input, "k", k)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -162,10 +157,8 @@ def kth_order_statistic(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "KthOrderStatistic", name, input, "k", k
-            )
+        if is_eager():
+            _result = execute("KthOrderStatistic", name, input, "k", k)
             return _result
     except Exception as error:
         fast_path_error = error

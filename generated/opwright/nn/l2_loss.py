@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -105,8 +102,8 @@ class L2Loss(TensorOp[T]):
         op: L2Loss[U] = new(L2Loss)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "L2Loss", None, t)
+            if scope.eager and is_eager():
+                op.output = execute("L2Loss", None, t)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -149,8 +146,8 @@ def l2_loss(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "L2Loss", name, t)
+        if is_eager():
+            _result = execute("L2Loss", name, t)
             return _result
     except Exception as error:
         fast_path_error = error

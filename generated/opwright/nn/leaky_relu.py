@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -136,9 +134,9 @@ class LeakyRelu(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.activations = execute(
-                    context[CURRENT], "LeakyRelu", None, features, "alpha", opts.alpha
+                    "LeakyRelu", None, features, "alpha", opts.alpha
                 )
                 return op
         except Exception as error:
@@ -147,7 +145,7 @@ class LeakyRelu(TensorOp[T]):
 
 
 DEFAULTS = LeakyRelu.Options()
-MERGE = LeakyRelu.Options.merge
+MERGE = merging(LeakyRelu.Options)
 
 
 @describe_missing_args
@@ -192,10 +190,8 @@ def leaky_relu(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "LeakyRelu", name, features, "alpha", alpha
-            )
+        if is_eager():
+            _result = execute("LeakyRelu", name, features, "alpha", alpha)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -149,15 +147,9 @@ class LeakyReluGrad(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.backprops = execute(
-                    context[CURRENT],
-                    "LeakyReluGrad",
-                    None,
-                    gradients,
-                    features,
-                    "alpha",
-                    opts.alpha,
+                    "LeakyReluGrad", None, gradients, features, "alpha", opts.alpha
                 )
                 return op
         except Exception as error:
@@ -168,7 +160,7 @@ class LeakyReluGrad(TensorOp[T]):
 
 
 DEFAULTS = LeakyReluGrad.Options()
-MERGE = LeakyReluGrad.Options.merge
+MERGE = merging(LeakyReluGrad.Options)
 
 
 @describe_missing_args
@@ -214,15 +206,9 @@ def leaky_relu_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "LeakyReluGrad",
-                name,
-                gradients,
-                features,
-                "alpha",
-                alpha,
+                "LeakyReluGrad", name, gradients, features, "alpha", alpha
             )
             return _result
     except Exception as error:

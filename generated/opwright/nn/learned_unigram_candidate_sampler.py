@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,13 +13,13 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -212,7 +210,7 @@ class LearnedUnigramCandidateSampler(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(true_classes) is EagerTensor
                     or type(true_classes) is int
@@ -226,7 +224,6 @@ class LearnedUnigramCandidateSampler(Op):
                     op.true_expected_count,
                     op.sampled_expected_count,
                 ) = execute(
-                    context[CURRENT],
                     "LearnedUnigramCandidateSampler",
                     None,
                     true_classes,
@@ -262,7 +259,7 @@ class LearnedUnigramCandidateSampler(Op):
 
 
 DEFAULTS = LearnedUnigramCandidateSampler.Options()
-MERGE = LearnedUnigramCandidateSampler.Options.merge
+MERGE = merging(LearnedUnigramCandidateSampler.Options)
 
 
 def _holds(num_sampled: int, range_max: int) -> bool:
@@ -346,8 +343,7 @@ def learned_unigram_candidate_sampler(
     _result: LearnedUnigramCandidateSamplerOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(true_classes) is EagerTensor
                 or type(true_classes) is int
@@ -358,7 +354,6 @@ def learned_unigram_candidate_sampler(
         ):
             _result = LearnedUnigramCandidateSamplerOutputs._make(
                 execute(
-                    context[CURRENT],
                     "LearnedUnigramCandidateSampler",
                     name,
                     true_classes,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -111,8 +108,8 @@ class LogSoftmax(TensorOp[T]):
         op: LogSoftmax[U] = new(LogSoftmax)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.logsoftmax = execute(context[CURRENT], "LogSoftmax", None, logits)
+            if scope.eager and is_eager():
+                op.logsoftmax = execute("LogSoftmax", None, logits)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -159,8 +156,8 @@ def log_softmax(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "LogSoftmax", name, logits)
+        if is_eager():
+            _result = execute("LogSoftmax", name, logits)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     most_of,
     new,
     rank_of,
@@ -194,9 +192,8 @@ class LRN(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(input, opts.depth_radius):
+            if scope.eager and is_eager() and _holds(input, opts.depth_radius):
                 op.output = execute(
-                    context[CURRENT],
                     "LRN",
                     None,
                     input,
@@ -226,7 +223,7 @@ class LRN(TensorOp[T]):
 
 
 DEFAULTS = LRN.Options()
-MERGE = LRN.Options.merge
+MERGE = merging(LRN.Options)
 
 
 def _holds(input: object, depth_radius: int) -> bool:
@@ -299,9 +296,8 @@ def lrn(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(input, depth_radius):
+        if is_eager() and _holds(input, depth_radius):
             _result = execute(
-                context[CURRENT],
                 "LRN",
                 name,
                 input,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
     have_ranks,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -194,11 +192,10 @@ class LRNGrad(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(input_grads, input_image, output_image)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "LRNGrad",
                     None,
                     input_grads,
@@ -230,7 +227,7 @@ class LRNGrad(TensorOp[T]):
 
 
 DEFAULTS = LRNGrad.Options()
-MERGE = LRNGrad.Options.merge
+MERGE = merging(LRNGrad.Options)
 
 
 def _holds(input_grads: object, input_image: object, output_image: object) -> bool:
@@ -298,13 +295,8 @@ def lrn_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(input_grads, input_image, output_image)
-        ):
+        if is_eager() and _holds(input_grads, input_image, output_image):
             _result = execute(
-                context[CURRENT],
                 "LRNGrad",
                 name,
                 input_grads,

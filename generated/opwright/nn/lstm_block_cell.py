@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
     have_ranks,
+    is_eager,
+    merging,
     new,
     sizes_of,
 )
@@ -281,11 +279,10 @@ class LSTMBlockCell(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(x, cs_prev, h_prev, w, wci, wcf, wco, b, opts.use_peephole)
             ):
                 op.i, op.cs, op.f, op.o, op.ci, op.co, op.h = execute(
-                    context[CURRENT],
                     "LSTMBlockCell",
                     None,
                     x,
@@ -319,7 +316,7 @@ class LSTMBlockCell(Op, Generic[T]):
 
 
 DEFAULTS = LSTMBlockCell.Options()
-MERGE = LSTMBlockCell.Options.merge
+MERGE = merging(LSTMBlockCell.Options)
 
 
 def _holds(
@@ -436,14 +433,9 @@ def lstm_block_cell(
     fast_path_error = None
     _result: LSTMBlockCellOutputs[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(x, cs_prev, h_prev, w, wci, wcf, wco, b, use_peephole)
-        ):
+        if is_eager() and _holds(x, cs_prev, h_prev, w, wci, wcf, wco, b, use_peephole):
             _result = LSTMBlockCellOutputs._make(
                 execute(
-                    context[CURRENT],
                     "LSTMBlockCell",
                     name,
                     x,

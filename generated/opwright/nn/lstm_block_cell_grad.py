@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_bool,
-    context,
     describe_missing_args,
     execute,
-    graphs,
     have_ranks,
+    is_eager,
     new,
     sizes_of,
 )
@@ -243,7 +240,7 @@ class LSTMBlockCellGrad(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(
                     x,
                     cs_prev,
@@ -266,7 +263,6 @@ class LSTMBlockCellGrad(Op, Generic[T]):
             ):
                 op.cs_prev_grad, op.dicfo, op.wci_grad, op.wcf_grad, op.wco_grad = (
                     execute(
-                        context[CURRENT],
                         "LSTMBlockCellGrad",
                         None,
                         x,
@@ -458,32 +454,27 @@ def lstm_block_cell_grad(
     fast_path_error = None
     _result: LSTMBlockCellGradOutputs[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(
-                x,
-                cs_prev,
-                h_prev,
-                w,
-                wci,
-                wcf,
-                wco,
-                b,
-                i,
-                cs,
-                f,
-                o,
-                ci,
-                co,
-                cs_grad,
-                h_grad,
-                use_peephole,
-            )
+        if is_eager() and _holds(
+            x,
+            cs_prev,
+            h_prev,
+            w,
+            wci,
+            wcf,
+            wco,
+            b,
+            i,
+            cs,
+            f,
+            o,
+            ci,
+            co,
+            cs_grad,
+            h_grad,
+            use_peephole,
         ):
             _result = LSTMBlockCellGradOutputs._make(
                 execute(
-                    context[CURRENT],
                     "LSTMBlockCellGrad",
                     name,
                     x,

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TFloat32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -105,8 +102,8 @@ class MakeUnique(TensorOp[TFloat32]):
         op: MakeUnique = new(MakeUnique)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "MakeUnique", None, input)
+            if scope.eager and is_eager():
+                op.output = execute("MakeUnique", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -154,8 +151,8 @@ def make_unique(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "MakeUnique", name, input)
+        if is_eager():
+            _result = execute("MakeUnique", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

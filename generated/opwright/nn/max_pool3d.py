@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     most_of,
     new,
     product_of,
@@ -203,9 +201,8 @@ class MaxPool3D(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(input, ksize, strides):
+            if scope.eager and is_eager() and _holds(input, ksize, strides):
                 op.output = execute(
-                    context[CURRENT],
                     "MaxPool3D",
                     None,
                     input,
@@ -235,7 +232,7 @@ class MaxPool3D(TensorOp[T]):
 
 
 DEFAULTS = MaxPool3D.Options()
-MERGE = MaxPool3D.Options.merge
+MERGE = merging(MaxPool3D.Options)
 
 
 def _holds(input: object, ksize: Sequence[int], strides: Sequence[int]) -> bool:
@@ -328,9 +325,8 @@ def max_pool3d(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(input, ksize, strides):
+        if is_eager() and _holds(input, ksize, strides):
             _result = execute(
-                context[CURRENT],
                 "MaxPool3D",
                 name,
                 input,

@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -206,9 +204,8 @@ class MaxPool3DGrad(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(ksize):
+            if scope.eager and is_eager() and _holds(ksize):
                 op.output = execute(
-                    context[CURRENT],
                     "MaxPool3DGrad",
                     None,
                     orig_input,
@@ -240,7 +237,7 @@ class MaxPool3DGrad(TensorOp[T]):
 
 
 DEFAULTS = MaxPool3DGrad.Options()
-MERGE = MaxPool3DGrad.Options.merge
+MERGE = merging(MaxPool3DGrad.Options)
 
 
 def _holds(ksize: Sequence[int]) -> bool:
@@ -327,9 +324,8 @@ def max_pool3d_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(ksize):
+        if is_eager() and _holds(ksize):
             _result = execute(
-                context[CURRENT],
                 "MaxPool3DGrad",
                 name,
                 orig_input,

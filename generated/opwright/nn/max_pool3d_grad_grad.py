@@ -8,19 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -202,14 +200,13 @@ class MaxPool3DGradGrad(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(orig_input) is type(orig_output) is type(grad) is EagerTensor
                     or fit_together(None, orig_input, orig_output, grad)
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "MaxPool3DGradGrad",
                     None,
                     orig_input,
@@ -241,7 +238,7 @@ class MaxPool3DGradGrad(TensorOp[T]):
 
 
 DEFAULTS = MaxPool3DGradGrad.Options()
-MERGE = MaxPool3DGradGrad.Options.merge
+MERGE = merging(MaxPool3DGradGrad.Options)
 
 
 @describe_missing_args
@@ -317,16 +314,11 @@ def max_pool3d_grad_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(orig_input) is type(orig_output) is type(grad) is EagerTensor
-                or fit_together(None, orig_input, orig_output, grad)
-            )
+        if is_eager() and (
+            type(orig_input) is type(orig_output) is type(grad) is EagerTensor
+            or fit_together(None, orig_input, orig_output, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "MaxPool3DGradGrad",
                 name,
                 orig_input,

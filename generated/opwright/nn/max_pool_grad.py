@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TFloat32,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -220,7 +218,7 @@ class MaxPoolGrad(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(orig_input) is type(orig_output) is type(grad) is EagerTensor
                     or fit_together(TFloat32, orig_input, orig_output, grad)
@@ -228,7 +226,6 @@ class MaxPoolGrad(TensorOp[T]):
                 and _holds(ksize)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "MaxPoolGrad",
                     None,
                     orig_input,
@@ -263,7 +260,7 @@ class MaxPoolGrad(TensorOp[T]):
 
 
 DEFAULTS = MaxPoolGrad.Options()
-MERGE = MaxPoolGrad.Options.merge
+MERGE = merging(MaxPoolGrad.Options)
 
 
 def _holds(ksize: Sequence[int]) -> bool:
@@ -355,8 +352,7 @@ def max_pool_grad(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(orig_input) is type(orig_output) is type(grad) is EagerTensor
                 or fit_together(TFloat32, orig_input, orig_output, grad)
@@ -364,7 +360,6 @@ def max_pool_grad(
             and _holds(ksize)
         ):
             _result = execute(
-                context[CURRENT],
                 "MaxPoolGrad",
                 name,
                 orig_input,

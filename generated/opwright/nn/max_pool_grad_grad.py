@@ -8,19 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -212,7 +210,7 @@ class MaxPoolGradGrad(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(orig_input) is type(orig_output) is type(grad) is EagerTensor
                     or fit_together(None, orig_input, orig_output, grad)
@@ -220,7 +218,6 @@ class MaxPoolGradGrad(TensorOp[T]):
                 and _holds(ksize)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "MaxPoolGradGrad",
                     None,
                     orig_input,
@@ -252,7 +249,7 @@ class MaxPoolGradGrad(TensorOp[T]):
 
 
 DEFAULTS = MaxPoolGradGrad.Options()
-MERGE = MaxPoolGradGrad.Options.merge
+MERGE = merging(MaxPoolGradGrad.Options)
 
 
 def _holds(ksize: Sequence[int]) -> bool:
@@ -341,8 +338,7 @@ def max_pool_grad_grad(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(orig_input) is type(orig_output) is type(grad) is EagerTensor
                 or fit_together(None, orig_input, orig_output, grad)
@@ -350,7 +346,6 @@ def max_pool_grad_grad(
             and _holds(ksize)
         ):
             _result = execute(
-                context[CURRENT],
                 "MaxPoolGradGrad",
                 name,
                 orig_input,

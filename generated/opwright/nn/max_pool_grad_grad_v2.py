@@ -8,22 +8,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
     fits,
-    graphs,
+    is_eager,
     least_of,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -210,7 +208,7 @@ class MaxPoolGradGradV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(ksize) is EagerTensor
                     or type(ksize) is int
@@ -230,7 +228,6 @@ class MaxPoolGradGradV2(TensorOp[T]):
                 and _holds(ksize)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "MaxPoolGradGradV2",
                     None,
                     orig_input,
@@ -255,7 +252,7 @@ class MaxPoolGradGradV2(TensorOp[T]):
 
 
 DEFAULTS = MaxPoolGradGradV2.Options()
-MERGE = MaxPoolGradGradV2.Options.merge
+MERGE = merging(MaxPoolGradGradV2.Options)
 
 
 def _holds(ksize: object) -> bool:
@@ -342,8 +339,7 @@ def max_pool_grad_grad_v2(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(ksize) is EagerTensor
                 or type(ksize) is int
@@ -363,7 +359,6 @@ def max_pool_grad_grad_v2(
             and _holds(ksize)
         ):
             _result = execute(
-                context[CURRENT],
                 "MaxPoolGradGradV2",
                 name,
                 orig_input,

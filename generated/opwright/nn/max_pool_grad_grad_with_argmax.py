@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -201,14 +199,13 @@ class MaxPoolGradGradWithArgmax(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input) is type(grad) is EagerTensor
                     or fit_pair(None, input, grad)
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "MaxPoolGradGradWithArgmax",
                     None,
                     input,
@@ -240,7 +237,7 @@ class MaxPoolGradGradWithArgmax(TensorOp[T]):
 
 
 DEFAULTS = MaxPoolGradGradWithArgmax.Options()
-MERGE = MaxPoolGradGradWithArgmax.Options.merge
+MERGE = merging(MaxPoolGradGradWithArgmax.Options)
 
 
 @describe_missing_args
@@ -311,15 +308,10 @@ def max_pool_grad_grad_with_argmax(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(input) is type(grad) is EagerTensor or fit_pair(None, input, grad)
-            )
+        if is_eager() and (
+            type(input) is type(grad) is EagerTensor or fit_pair(None, input, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "MaxPoolGradGradWithArgmax",
                 name,
                 input,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,14 +13,14 @@ from opwright_runtime.gencode import (
     TFloat32,
     TInt32,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
     fits,
-    graphs,
+    is_eager,
     least_of,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -201,7 +199,7 @@ class MaxPoolGradV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(ksize) is EagerTensor
                     or type(ksize) is int
@@ -221,7 +219,6 @@ class MaxPoolGradV2(TensorOp[T]):
                 and _holds(ksize)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "MaxPoolGradV2",
                     None,
                     orig_input,
@@ -246,7 +243,7 @@ class MaxPoolGradV2(TensorOp[T]):
 
 
 DEFAULTS = MaxPoolGradV2.Options()
-MERGE = MaxPoolGradV2.Options.merge
+MERGE = merging(MaxPoolGradV2.Options)
 
 
 def _holds(ksize: object) -> bool:
@@ -329,8 +326,7 @@ def max_pool_grad_v2(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(ksize) is EagerTensor
                 or type(ksize) is int
@@ -350,7 +346,6 @@ def max_pool_grad_v2(
             and _holds(ksize)
         ):
             _result = execute(
-                context[CURRENT],
                 "MaxPoolGradV2",
                 name,
                 orig_input,

@@ -6,23 +6,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fit_pair,
-    graphs,
     is_batched,
+    is_eager,
     least_of,
+    merging,
     most_of,
     new,
     rank_of,
@@ -214,7 +212,7 @@ class MaxPoolGradWithArgmax(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input) is type(grad) is EagerTensor
                     or fit_pair(None, input, grad)
@@ -222,7 +220,6 @@ class MaxPoolGradWithArgmax(TensorOp[T]):
                 and _holds(input, argmax, opts.include_batch_in_index)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "MaxPoolGradWithArgmax",
                     None,
                     input,
@@ -254,7 +251,7 @@ class MaxPoolGradWithArgmax(TensorOp[T]):
 
 
 DEFAULTS = MaxPoolGradWithArgmax.Options()
-MERGE = MaxPoolGradWithArgmax.Options.merge
+MERGE = merging(MaxPoolGradWithArgmax.Options)
 
 
 def _holds(input: object, argmax: object, include_batch_in_index: bool) -> bool:
@@ -343,15 +340,13 @@ def max_pool_grad_with_argmax(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input) is type(grad) is EagerTensor or fit_pair(None, input, grad)
             )
             and _holds(input, argmax, include_batch_in_index)
         ):
             _result = execute(
-                context[CURRENT],
                 "MaxPoolGradWithArgmax",
                 name,
                 input,

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -210,7 +208,7 @@ class MaxPoolV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(ksize) is EagerTensor
                     or type(ksize) is int
@@ -225,7 +223,6 @@ class MaxPoolV2(TensorOp[T]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "MaxPoolV2",
                     None,
                     input,
@@ -248,7 +245,7 @@ class MaxPoolV2(TensorOp[T]):
 
 
 DEFAULTS = MaxPoolV2.Options()
-MERGE = MaxPoolV2.Options.merge
+MERGE = merging(MaxPoolV2.Options)
 
 
 @describe_missing_args
@@ -322,8 +319,7 @@ def max_pool_v2(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(ksize) is EagerTensor
                 or type(ksize) is int
@@ -338,7 +334,6 @@ def max_pool_v2(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "MaxPoolV2",
                 name,
                 input,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -16,11 +14,11 @@ from opwright_runtime.gencode import (
     TInt64,
     as_bool,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -243,9 +241,8 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output, op.argmax = execute(
-                    context[CURRENT],
                     "MaxPoolWithArgmax",
                     None,
                     input,
@@ -278,7 +275,7 @@ class MaxPoolWithArgmax(Op, Generic[T, Targmax]):
 
 
 DEFAULTS = MaxPoolWithArgmax.Options()
-MERGE = MaxPoolWithArgmax.Options.merge
+MERGE = merging(MaxPoolWithArgmax.Options)
 
 
 @overload
@@ -380,10 +377,9 @@ def max_pool_with_argmax(
     fast_path_error = None
     _result: MaxPoolWithArgmaxOutputs[U, Uargmax]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = MaxPoolWithArgmaxOutputs._make(
                 execute(
-                    context[CURRENT],
                     "MaxPoolWithArgmax",
                     name,
                     input,

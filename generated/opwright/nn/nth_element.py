@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -164,7 +162,7 @@ class NthElement(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(n) is EagerTensor
                     or type(n) is int
@@ -173,13 +171,7 @@ class NthElement(TensorOp[T]):
                 )
             ):
                 op.values = execute(
-                    context[CURRENT],
-                    "NthElement",
-                    None,
-                    input,
-                    n,
-                    "reverse",
-                    opts.reverse,
+                    "NthElement", None, input, n, "reverse", opts.reverse
                 )
                 return op
         except Exception as error:
@@ -188,7 +180,7 @@ class NthElement(TensorOp[T]):
 
 
 DEFAULTS = NthElement.Options()
-MERGE = NthElement.Options.merge
+MERGE = merging(NthElement.Options)
 
 
 @describe_missing_args
@@ -242,18 +234,13 @@ def nth_element(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(n) is EagerTensor
-                or type(n) is int
-                and -2147483648 <= n <= 2147483647
-                or fits(TInt32, n)
-            )
+        if is_eager() and (
+            type(n) is EagerTensor
+            or type(n) is int
+            and -2147483648 <= n <= 2147483647
+            or fits(TInt32, n)
         ):
             _result = execute(
-                context[CURRENT],
                 "NthElement",
                 name,
                 input,

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     most_of,
     new,
     product_of,
@@ -187,11 +184,10 @@ class QuantizedAvgPool(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(input, min_input, max_input, ksize, strides)
             ):
                 op.output, op.min_output, op.max_output = execute(
-                    context[CURRENT],
                     "QuantizedAvgPool",
                     None,
                     input,
@@ -310,14 +306,9 @@ def quantized_avg_pool(
     fast_path_error = None
     _result: QuantizedAvgPoolOutputs[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(input, min_input, max_input, ksize, strides)
-        ):
+        if is_eager() and _holds(input, min_input, max_input, ksize, strides):
             _result = QuantizedAvgPoolOutputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizedAvgPool",
                     name,
                     input,

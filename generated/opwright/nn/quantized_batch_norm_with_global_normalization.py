@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     Op,
@@ -17,11 +15,10 @@ from opwright_runtime.gencode import (
     Scope,
     as_bool,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -249,7 +246,7 @@ class QuantizedBatchNormWithGlobalNormalization(Op, Generic[OutType]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(t)
                     is type(m)
@@ -261,7 +258,6 @@ class QuantizedBatchNormWithGlobalNormalization(Op, Generic[OutType]):
                 )
             ):
                 op.result, op.result_min, op.result_max = execute(
-                    context[CURRENT],
                     "QuantizedBatchNormWithGlobalNormalization",
                     None,
                     t,
@@ -412,22 +408,12 @@ def quantized_batch_norm_with_global_normalization(
     fast_path_error = None
     _result: QuantizedBatchNormWithGlobalNormalizationOutputs[UOutType]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(t)
-                is type(m)
-                is type(v)
-                is type(beta)
-                is type(gamma)
-                is EagerTensor
-                or fit_together(None, t, m, v, beta, gamma)
-            )
+        if is_eager() and (
+            type(t) is type(m) is type(v) is type(beta) is type(gamma) is EagerTensor
+            or fit_together(None, t, m, v, beta, gamma)
         ):
             _result = QuantizedBatchNormWithGlobalNormalizationOutputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizedBatchNormWithGlobalNormalization",
                     name,
                     t,

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
     Scope,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -189,9 +186,8 @@ class QuantizedBiasAdd(Op, Generic[OutType]):
         op: QuantizedBiasAdd[UOutType] = new(QuantizedBiasAdd)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output, op.min_out, op.max_out = execute(
-                    context[CURRENT],
                     "QuantizedBiasAdd",
                     None,
                     input,
@@ -283,10 +279,9 @@ def quantized_bias_add(
     fast_path_error = None
     _result: QuantizedBiasAddOutputs[UOutType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = QuantizedBiasAddOutputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizedBiasAdd",
                     name,
                     input,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     Scope,
     TQint32,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
     sizes_of,
@@ -301,9 +299,8 @@ class QuantizedConv2D(Op, Generic[OutType]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(input, filter):
+            if scope.eager and is_eager() and _holds(input, filter):
                 op.output, op.min_output, op.max_output = execute(
-                    context[CURRENT],
                     "QuantizedConv2D",
                     None,
                     input,
@@ -338,7 +335,7 @@ class QuantizedConv2D(Op, Generic[OutType]):
 
 
 DEFAULTS = QuantizedConv2D.Options()
-MERGE = QuantizedConv2D.Options.merge
+MERGE = merging(QuantizedConv2D.Options)
 
 
 def _holds(input: object, filter: object) -> bool:
@@ -479,10 +476,9 @@ def quantized_conv2d(
     fast_path_error = None
     _result: QuantizedConv2DOutputs[UOutType]
     try:
-        if context[EAGER] and not graphs.stack and _holds(input, filter):
+        if is_eager() and _holds(input, filter):
             _result = QuantizedConv2DOutputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizedConv2D",
                     name,
                     input,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     Scope,
     TQint8,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     least_of,
+    merging,
     most_of,
     new,
 )
@@ -323,11 +321,10 @@ class QuantizedConv2DAndRequantize(Op, Generic[OutType]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(strides, opts.dilations, opts.padding_list)
             ):
                 op.output, op.min_output, op.max_output = execute(
-                    context[CURRENT],
                     "QuantizedConv2DAndRequantize",
                     None,
                     input,
@@ -376,7 +373,7 @@ class QuantizedConv2DAndRequantize(Op, Generic[OutType]):
 
 
 DEFAULTS = QuantizedConv2DAndRequantize.Options()
-MERGE = QuantizedConv2DAndRequantize.Options.merge
+MERGE = merging(QuantizedConv2DAndRequantize.Options)
 
 
 def _holds(
@@ -542,14 +539,9 @@ def quantized_conv2d_and_requantize(
     fast_path_error = None
     _result: QuantizedConv2DAndRequantizeOutputs[UOutType]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(strides, dilations, padding_list)
-        ):
+        if is_eager() and _holds(strides, dilations, padding_list):
             _result = QuantizedConv2DAndRequantizeOutputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizedConv2DAndRequantize",
                     name,
                     input,

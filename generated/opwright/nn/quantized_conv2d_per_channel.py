@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -17,11 +15,11 @@ from opwright_runtime.gencode import (
     Scope,
     TQint32,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -292,9 +290,8 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(strides, opts.dilations):
+            if scope.eager and is_eager() and _holds(strides, opts.dilations):
                 op.output, op.min_output, op.max_output = execute(
-                    context[CURRENT],
                     "QuantizedConv2DPerChannel",
                     None,
                     input,
@@ -329,7 +326,7 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
 
 
 DEFAULTS = QuantizedConv2DPerChannel.Options()
-MERGE = QuantizedConv2DPerChannel.Options.merge
+MERGE = merging(QuantizedConv2DPerChannel.Options)
 
 
 def _holds(strides: Sequence[int], dilations: Sequence[int]) -> bool:
@@ -469,10 +466,9 @@ def quantized_conv2d_per_channel(
     fast_path_error = None
     _result: QuantizedConv2DPerChannelOutputs[UOutType]
     try:
-        if context[EAGER] and not graphs.stack and _holds(strides, dilations):
+        if is_eager() and _holds(strides, dilations):
             _result = QuantizedConv2DPerChannelOutputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizedConv2DPerChannel",
                     name,
                     input,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     Scope,
     TQint32,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     least_of,
+    merging,
     most_of,
     new,
 )
@@ -314,11 +312,10 @@ class QuantizedConv2DWithBias(Op, Generic[OutType]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(strides, opts.dilations, opts.padding_list)
             ):
                 op.output, op.min_output, op.max_output = execute(
-                    context[CURRENT],
                     "QuantizedConv2DWithBias",
                     None,
                     input,
@@ -357,7 +354,7 @@ class QuantizedConv2DWithBias(Op, Generic[OutType]):
 
 
 DEFAULTS = QuantizedConv2DWithBias.Options()
-MERGE = QuantizedConv2DWithBias.Options.merge
+MERGE = merging(QuantizedConv2DWithBias.Options)
 
 
 def _holds(
@@ -517,14 +514,9 @@ def quantized_conv2d_with_bias(
     fast_path_error = None
     _result: QuantizedConv2DWithBiasOutputs[UOutType]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(strides, dilations, padding_list)
-        ):
+        if is_eager() and _holds(strides, dilations, padding_list):
             _result = QuantizedConv2DWithBiasOutputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizedConv2DWithBias",
                     name,
                     input,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     Scope,
     TQint8,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     least_of,
+    merging,
     most_of,
     new,
 )
@@ -341,11 +339,10 @@ class QuantizedConv2DWithBiasAndRequantize(Op, Generic[OutType]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(strides, opts.dilations, opts.padding_list)
             ):
                 op.output, op.min_output, op.max_output = execute(
-                    context[CURRENT],
                     "QuantizedConv2DWithBiasAndRequantize",
                     None,
                     input,
@@ -396,7 +393,7 @@ class QuantizedConv2DWithBiasAndRequantize(Op, Generic[OutType]):
 
 
 DEFAULTS = QuantizedConv2DWithBiasAndRequantize.Options()
-MERGE = QuantizedConv2DWithBiasAndRequantize.Options.merge
+MERGE = merging(QuantizedConv2DWithBiasAndRequantize.Options)
 
 
 def _holds(
@@ -569,14 +566,9 @@ def quantized_conv2d_with_bias_and_requantize(
     fast_path_error = None
     _result: QuantizedConv2DWithBiasAndRequantizeOutputs[UOutType]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(strides, dilations, padding_list)
-        ):
+        if is_eager() and _holds(strides, dilations, padding_list):
             _result = QuantizedConv2DWithBiasAndRequantizeOutputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizedConv2DWithBiasAndRequantize",
                     name,
                     input,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     Scope,
     TQuint8,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     least_of,
+    merging,
     most_of,
     new,
 )
@@ -379,11 +377,10 @@ class QuantizedConv2DWithBiasSignedSumAndReluAndRequantize(Op, Generic[OutType])
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(strides, opts.dilations, opts.padding_list)
             ):
                 op.output, op.min_output, op.max_output = execute(
-                    context[CURRENT],
                     "QuantizedConv2DWithBiasSignedSumAndReluAndRequantize",
                     None,
                     input,
@@ -440,7 +437,7 @@ class QuantizedConv2DWithBiasSignedSumAndReluAndRequantize(Op, Generic[OutType])
 
 
 DEFAULTS = QuantizedConv2DWithBiasSignedSumAndReluAndRequantize.Options()
-MERGE = QuantizedConv2DWithBiasSignedSumAndReluAndRequantize.Options.merge
+MERGE = merging(QuantizedConv2DWithBiasSignedSumAndReluAndRequantize.Options)
 
 
 def _holds(
@@ -636,14 +633,9 @@ def quantized_conv2d_with_bias_signed_sum_and_relu_and_requantize(
     fast_path_error = None
     _result: QuantizedConv2DWithBiasSignedSumAndReluAndRequantizeOutputs[UOutType]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(strides, dilations, padding_list)
-        ):
+        if is_eager() and _holds(strides, dilations, padding_list):
             _result = QuantizedConv2DWithBiasSignedSumAndReluAndRequantizeOutputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizedConv2DWithBiasSignedSumAndReluAndRequantize",
                     name,
                     input,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     Scope,
     TQint32,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -288,9 +286,8 @@ class QuantizedDepthwiseConv2D(Op, Generic[OutType]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(strides, opts.dilations):
+            if scope.eager and is_eager() and _holds(strides, opts.dilations):
                 op.output, op.min_output, op.max_output = execute(
-                    context[CURRENT],
                     "QuantizedDepthwiseConv2D",
                     None,
                     input,
@@ -325,7 +322,7 @@ class QuantizedDepthwiseConv2D(Op, Generic[OutType]):
 
 
 DEFAULTS = QuantizedDepthwiseConv2D.Options()
-MERGE = QuantizedDepthwiseConv2D.Options.merge
+MERGE = merging(QuantizedDepthwiseConv2D.Options)
 
 
 def _holds(strides: Sequence[int], dilations: Sequence[int]) -> bool:
@@ -464,10 +461,9 @@ def quantized_depthwise_conv2d(
     fast_path_error = None
     _result: QuantizedDepthwiseConv2DOutputs[UOutType]
     try:
-        if context[EAGER] and not graphs.stack and _holds(strides, dilations):
+        if is_eager() and _holds(strides, dilations):
             _result = QuantizedDepthwiseConv2DOutputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizedDepthwiseConv2D",
                     name,
                     input,

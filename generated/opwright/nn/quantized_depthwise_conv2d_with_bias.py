@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -17,11 +15,11 @@ from opwright_runtime.gencode import (
     Scope,
     TQint32,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -299,9 +297,8 @@ class QuantizedDepthwiseConv2DWithBias(Op, Generic[OutType]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(strides, opts.dilations):
+            if scope.eager and is_eager() and _holds(strides, opts.dilations):
                 op.output, op.min_output, op.max_output = execute(
-                    context[CURRENT],
                     "QuantizedDepthwiseConv2DWithBias",
                     None,
                     input,
@@ -337,7 +334,7 @@ class QuantizedDepthwiseConv2DWithBias(Op, Generic[OutType]):
 
 
 DEFAULTS = QuantizedDepthwiseConv2DWithBias.Options()
-MERGE = QuantizedDepthwiseConv2DWithBias.Options.merge
+MERGE = merging(QuantizedDepthwiseConv2DWithBias.Options)
 
 
 def _holds(strides: Sequence[int], dilations: Sequence[int]) -> bool:
@@ -481,10 +478,9 @@ def quantized_depthwise_conv2d_with_bias(
     fast_path_error = None
     _result: QuantizedDepthwiseConv2DWithBiasOutputs[UOutType]
     try:
-        if context[EAGER] and not graphs.stack and _holds(strides, dilations):
+        if is_eager() and _holds(strides, dilations):
             _result = QuantizedDepthwiseConv2DWithBiasOutputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizedDepthwiseConv2DWithBias",
                     name,
                     input,

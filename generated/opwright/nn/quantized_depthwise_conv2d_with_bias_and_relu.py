@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     Scope,
     TQint32,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     least_of,
+    merging,
     most_of,
     new,
 )
@@ -319,11 +317,10 @@ class QuantizedDepthwiseConv2DWithBiasAndRelu(Op, Generic[OutType]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(strides, opts.dilations, opts.padding_list)
             ):
                 op.output, op.min_output, op.max_output = execute(
-                    context[CURRENT],
                     "QuantizedDepthwiseConv2DWithBiasAndRelu",
                     None,
                     input,
@@ -362,7 +359,7 @@ class QuantizedDepthwiseConv2DWithBiasAndRelu(Op, Generic[OutType]):
 
 
 DEFAULTS = QuantizedDepthwiseConv2DWithBiasAndRelu.Options()
-MERGE = QuantizedDepthwiseConv2DWithBiasAndRelu.Options.merge
+MERGE = merging(QuantizedDepthwiseConv2DWithBiasAndRelu.Options)
 
 
 def _holds(
@@ -522,14 +519,9 @@ def quantized_depthwise_conv2d_with_bias_and_relu(
     fast_path_error = None
     _result: QuantizedDepthwiseConv2DWithBiasAndReluOutputs[UOutType]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(strides, dilations, padding_list)
-        ):
+        if is_eager() and _holds(strides, dilations, padding_list):
             _result = QuantizedDepthwiseConv2DWithBiasAndReluOutputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizedDepthwiseConv2DWithBiasAndRelu",
                     name,
                     input,

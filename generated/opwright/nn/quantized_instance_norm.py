@@ -8,19 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
     sizes_of,
@@ -257,9 +255,8 @@ class QuantizedInstanceNorm(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(x, x_min, x_max):
+            if scope.eager and is_eager() and _holds(x, x_min, x_max):
                 op.y, op.y_min, op.y_max = execute(
-                    context[CURRENT],
                     "QuantizedInstanceNorm",
                     None,
                     x,
@@ -294,7 +291,7 @@ class QuantizedInstanceNorm(Op, Generic[T]):
 
 
 DEFAULTS = QuantizedInstanceNorm.Options()
-MERGE = QuantizedInstanceNorm.Options.merge
+MERGE = merging(QuantizedInstanceNorm.Options)
 
 
 def _holds(x: object, x_min: object, x_max: object) -> bool:
@@ -383,10 +380,9 @@ def quantized_instance_norm(
     fast_path_error = None
     _result: QuantizedInstanceNormOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(x, x_min, x_max):
+        if is_eager() and _holds(x, x_min, x_max):
             _result = QuantizedInstanceNormOutputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizedInstanceNorm",
                     name,
                     x,

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     most_of,
     new,
     product_of,
@@ -183,11 +180,10 @@ class QuantizedMaxPool(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(input, min_input, max_input, ksize, strides)
             ):
                 op.output, op.min_output, op.max_output = execute(
-                    context[CURRENT],
                     "QuantizedMaxPool",
                     None,
                     input,
@@ -303,14 +299,9 @@ def quantized_max_pool(
     fast_path_error = None
     _result: QuantizedMaxPoolOutputs[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(input, min_input, max_input, ksize, strides)
-        ):
+        if is_eager() and _holds(input, min_input, max_input, ksize, strides):
             _result = QuantizedMaxPoolOutputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizedMaxPool",
                     name,
                     input,

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
     Scope,
     TQuint8,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -181,9 +178,8 @@ class QuantizedRelu(Op, Generic[OutType]):
         op: QuantizedRelu[UOutType] = new(QuantizedRelu)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.activations, op.min_activations, op.max_activations = execute(
-                    context[CURRENT],
                     "QuantizedRelu",
                     None,
                     features,
@@ -278,10 +274,9 @@ def quantized_relu(
     fast_path_error = None
     _result: QuantizedReluOutputs[UOutType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = QuantizedReluOutputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizedRelu",
                     name,
                     features,

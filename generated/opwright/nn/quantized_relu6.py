@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
     Scope,
     TQuint8,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -182,9 +179,8 @@ class QuantizedRelu6(Op, Generic[OutType]):
         op: QuantizedRelu6[UOutType] = new(QuantizedRelu6)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.activations, op.min_activations, op.max_activations = execute(
-                    context[CURRENT],
                     "QuantizedRelu6",
                     None,
                     features,
@@ -280,10 +276,9 @@ def quantized_relu6(
     fast_path_error = None
     _result: QuantizedRelu6Outputs[UOutType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = QuantizedRelu6Outputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizedRelu6",
                     name,
                     features,

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
     Scope,
     TQuint8,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -184,9 +181,8 @@ class QuantizedReluX(Op, Generic[OutType]):
         op: QuantizedReluX[UOutType] = new(QuantizedReluX)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.activations, op.min_activations, op.max_activations = execute(
-                    context[CURRENT],
                     "QuantizedReluX",
                     None,
                     features,
@@ -285,10 +281,9 @@ def quantized_relu_x(
     fast_path_error = None
     _result: QuantizedReluXOutputs[UOutType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = QuantizedReluXOutputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizedReluX",
                     name,
                     features,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -116,8 +113,8 @@ class Relu(TensorOp[T]):
         op: Relu[U] = new(Relu)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.activations = execute(context[CURRENT], "Relu", None, features)
+            if scope.eager and is_eager():
+                op.activations = execute("Relu", None, features)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -166,8 +163,8 @@ def relu(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Relu", name, features)
+        if is_eager():
+            _result = execute("Relu", name, features)
             return _result
     except Exception as error:
         fast_path_error = error

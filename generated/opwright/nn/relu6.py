@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -108,8 +105,8 @@ class Relu6(TensorOp[T]):
         op: Relu6[U] = new(Relu6)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.activations = execute(context[CURRENT], "Relu6", None, features)
+            if scope.eager and is_eager():
+                op.activations = execute("Relu6", None, features)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -154,8 +151,8 @@ def relu6(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Relu6", name, features)
+        if is_eager():
+            _result = execute("Relu6", name, features)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -126,15 +123,13 @@ class Relu6Grad(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(gradients) is type(features) is EagerTensor
                     or fit_pair(None, gradients, features)
                 )
             ):
-                op.backprops = execute(
-                    context[CURRENT], "Relu6Grad", None, gradients, features
-                )
+                op.backprops = execute("Relu6Grad", None, gradients, features)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -184,15 +179,11 @@ def relu6_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(gradients) is type(features) is EagerTensor
-                or fit_pair(None, gradients, features)
-            )
+        if is_eager() and (
+            type(gradients) is type(features) is EagerTensor
+            or fit_pair(None, gradients, features)
         ):
-            _result = execute(context[CURRENT], "Relu6Grad", name, gradients, features)
+            _result = execute("Relu6Grad", name, gradients, features)
             return _result
     except Exception as error:
         fast_path_error = error

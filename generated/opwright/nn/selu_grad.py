@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -122,10 +119,8 @@ class SeluGrad(TensorOp[T]):
         op: SeluGrad[U] = new(SeluGrad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.backprops = execute(
-                    context[CURRENT], "SeluGrad", None, gradients, outputs
-                )
+            if scope.eager and is_eager():
+                op.backprops = execute("SeluGrad", None, gradients, outputs)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -175,8 +170,8 @@ def selu_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "SeluGrad", name, gradients, outputs)
+        if is_eager():
+            _result = execute("SeluGrad", name, gradients, outputs)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     dtype_of,
     execute,
-    graphs,
+    is_eager,
     new,
     product_of,
     sizes_of,
@@ -129,8 +126,8 @@ class Softmax(TensorOp[T]):
         op: Softmax[U] = new(Softmax)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(logits):
-                op.softmax = execute(context[CURRENT], "Softmax", None, logits)
+            if scope.eager and is_eager() and _holds(logits):
+                op.softmax = execute("Softmax", None, logits)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -196,8 +193,8 @@ def softmax(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(logits):
-            _result = execute(context[CURRENT], "Softmax", name, logits)
+        if is_eager() and _holds(logits):
+            _result = execute("Softmax", name, logits)
             return _result
     except Exception as error:
         fast_path_error = error

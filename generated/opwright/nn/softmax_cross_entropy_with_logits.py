@@ -8,17 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     broadcast_of,
-    context,
     describe_missing_args,
     execute,
-    graphs,
     has_room,
+    is_eager,
     new,
     sizes_of,
     some_dtype_of,
@@ -168,13 +165,9 @@ class SoftmaxCrossEntropyWithLogits(Op, Generic[T]):
         op: SoftmaxCrossEntropyWithLogits[U] = new(SoftmaxCrossEntropyWithLogits)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(features, labels):
+            if scope.eager and is_eager() and _holds(features, labels):
                 op.loss, op.backprop = execute(
-                    context[CURRENT],
-                    "SoftmaxCrossEntropyWithLogits",
-                    None,
-                    features,
-                    labels,
+                    "SoftmaxCrossEntropyWithLogits", None, features, labels
                 )
                 return op
         except Exception as error:
@@ -249,15 +242,9 @@ def softmax_cross_entropy_with_logits(
     fast_path_error = None
     _result: SoftmaxCrossEntropyWithLogitsOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(features, labels):
+        if is_eager() and _holds(features, labels):
             _result = SoftmaxCrossEntropyWithLogitsOutputs._make(
-                execute(
-                    context[CURRENT],
-                    "SoftmaxCrossEntropyWithLogits",
-                    name,
-                    features,
-                    labels,
-                )
+                execute("SoftmaxCrossEntropyWithLogits", name, features, labels)
             )
             return _result
     except Exception as error:

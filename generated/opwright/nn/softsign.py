@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -106,8 +103,8 @@ class Softsign(TensorOp[T]):
         op: Softsign[U] = new(Softsign)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.activations = execute(context[CURRENT], "Softsign", None, features)
+            if scope.eager and is_eager():
+                op.activations = execute("Softsign", None, features)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -150,8 +147,8 @@ def softsign(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Softsign", name, features)
+        if is_eager():
+            _result = execute("Softsign", name, features)
             return _result
     except Exception as error:
         fast_path_error = error

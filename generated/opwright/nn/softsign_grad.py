@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -116,10 +113,8 @@ class SoftsignGrad(TensorOp[T]):
         op: SoftsignGrad[U] = new(SoftsignGrad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.backprops = execute(
-                    context[CURRENT], "SoftsignGrad", None, gradients, features
-                )
+            if scope.eager and is_eager():
+                op.backprops = execute("SoftsignGrad", None, gradients, features)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -166,10 +161,8 @@ def softsign_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "SoftsignGrad", name, gradients, features
-            )
+        if is_eager():
+            _result = execute("SoftsignGrad", name, gradients, features)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     sizes_of,
 )
@@ -169,9 +167,8 @@ class SpaceToDepth(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(input):
+            if scope.eager and is_eager() and _holds(input):
                 op.output = execute(
-                    context[CURRENT],
                     "SpaceToDepth",
                     None,
                     input,
@@ -192,7 +189,7 @@ class SpaceToDepth(TensorOp[T]):
 
 
 DEFAULTS = SpaceToDepth.Options()
-MERGE = SpaceToDepth.Options.merge
+MERGE = merging(SpaceToDepth.Options)
 
 
 def _holds(input: object) -> bool:
@@ -269,9 +266,8 @@ def space_to_depth(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(input):
+        if is_eager() and _holds(input):
             _result = execute(
-                context[CURRENT],
                 "SpaceToDepth",
                 name,
                 input,

@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -179,7 +176,7 @@ class SparseSoftmaxCrossEntropyWithLogits(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(labels) is EagerTensor
                     or type(labels) is int
@@ -188,11 +185,7 @@ class SparseSoftmaxCrossEntropyWithLogits(Op, Generic[T]):
                 )
             ):
                 op.loss, op.backprop = execute(
-                    context[CURRENT],
-                    "SparseSoftmaxCrossEntropyWithLogits",
-                    None,
-                    features,
-                    labels,
+                    "SparseSoftmaxCrossEntropyWithLogits", None, features, labels
                 )
                 return op
         except Exception as error:
@@ -259,24 +252,14 @@ def sparse_softmax_cross_entropy_with_logits(
     fast_path_error = None
     _result: SparseSoftmaxCrossEntropyWithLogitsOutputs[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(labels) is EagerTensor
-                or type(labels) is int
-                and -9223372036854775808 <= labels <= 9223372036854775807
-                or fits(TInt64, labels)
-            )
+        if is_eager() and (
+            type(labels) is EagerTensor
+            or type(labels) is int
+            and -9223372036854775808 <= labels <= 9223372036854775807
+            or fits(TInt64, labels)
         ):
             _result = SparseSoftmaxCrossEntropyWithLogitsOutputs._make(
-                execute(
-                    context[CURRENT],
-                    "SparseSoftmaxCrossEntropyWithLogits",
-                    name,
-                    features,
-                    labels,
-                )
+                execute("SparseSoftmaxCrossEntropyWithLogits", name, features, labels)
             )
             return _result
     except Exception as error:

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar, deprecated
@@ -163,9 +161,9 @@ class TopK(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.values, op.indices = execute(
-                    context[CURRENT], "TopK", None, input, "k", k, "sorted", opts.sorted
+                    "TopK", None, input, "k", k, "sorted", opts.sorted
                 )
                 return op
         except Exception as error:
@@ -176,7 +174,7 @@ class TopK(Op, Generic[T]):
 
 
 DEFAULTS = TopK.Options()
-MERGE = TopK.Options.merge
+MERGE = merging(TopK.Options)
 
 
 @deprecated(
@@ -232,10 +230,9 @@ def top_k(
     fast_path_error = None
     _result: TopKOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = TopKOutputs._make(
                 execute(
-                    context[CURRENT],
                     "TopK",
                     name,
                     input,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -127,10 +124,8 @@ class TopKUnique(Op):
         op: TopKUnique = new(TopKUnique)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.topk, op.topk_indices = execute(
-                    context[CURRENT], "TopKUnique", None, input, "k", k
-                )
+            if scope.eager and is_eager():
+                op.topk, op.topk_indices = execute("TopKUnique", None, input, "k", k)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -183,9 +178,9 @@ def top_k_unique(
     fast_path_error = None
     _result: TopKUniqueOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = TopKUniqueOutputs._make(
-                execute(context[CURRENT], "TopKUnique", name, input, "k", k)
+                execute("TopKUnique", name, input, "k", k)
             )
             return _result
     except Exception as error:

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     Op,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     TInt32,
     as_bool,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -219,7 +217,7 @@ class TopKV2(Op, Generic[T, IndexType]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(k) is EagerTensor
                     or type(k) is int
@@ -228,7 +226,6 @@ class TopKV2(Op, Generic[T, IndexType]):
                 )
             ):
                 op.values, op.indices = execute(
-                    context[CURRENT],
                     "TopKV2",
                     None,
                     input,
@@ -250,7 +247,7 @@ class TopKV2(Op, Generic[T, IndexType]):
 
 
 DEFAULTS = TopKV2.Options()
-MERGE = TopKV2.Options.merge
+MERGE = merging(TopKV2.Options)
 
 
 @overload
@@ -330,19 +327,14 @@ def top_k_v2(
     fast_path_error = None
     _result: TopKV2Outputs[U, UIndexType]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(k) is EagerTensor
-                or type(k) is int
-                and -2147483648 <= k <= 2147483647
-                or fits(TInt32, k)
-            )
+        if is_eager() and (
+            type(k) is EagerTensor
+            or type(k) is int
+            and -2147483648 <= k <= 2147483647
+            or fits(TInt32, k)
         ):
             _result = TopKV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "TopKV2",
                     name,
                     input,

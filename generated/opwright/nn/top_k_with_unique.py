@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -128,9 +125,9 @@ class TopKWithUnique(Op):
         op: TopKWithUnique = new(TopKWithUnique)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.topk, op.topk_indices = execute(
-                    context[CURRENT], "TopKWithUnique", None, input, "k", k
+                    "TopKWithUnique", None, input, "k", k
                 )
                 return op
         except Exception as error:
@@ -185,9 +182,9 @@ def top_k_with_unique(
     fast_path_error = None
     _result: TopKWithUniqueOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = TopKWithUniqueOutputs._make(
-                execute(context[CURRENT], "TopKWithUnique", name, input, "k", k)
+                execute("TopKWithUnique", name, input, "k", k)
             )
             return _result
     except Exception as error:

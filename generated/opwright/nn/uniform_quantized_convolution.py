@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -18,14 +16,14 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fit_pair,
     fits,
-    graphs,
+    is_eager,
+    merging,
     most_of,
     new,
     rank_of,
@@ -385,7 +383,7 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lhs_zero_points) is EagerTensor
                     or type(lhs_zero_points) is int
@@ -408,7 +406,6 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
                 and _holds(rhs, opts.dimension_numbers)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "UniformQuantizedConvolution",
                     None,
                     lhs,
@@ -496,7 +493,7 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
 
 
 DEFAULTS = UniformQuantizedConvolution.Options()
-MERGE = UniformQuantizedConvolution.Options.merge
+MERGE = merging(UniformQuantizedConvolution.Options)
 
 
 def _holds(rhs: object, dimension_numbers: object) -> bool:
@@ -646,8 +643,7 @@ def uniform_quantized_convolution(
     _result: Output[Uout]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(lhs_zero_points) is EagerTensor
                 or type(lhs_zero_points) is int
@@ -670,7 +666,6 @@ def uniform_quantized_convolution(
             and _holds(rhs, dimension_numbers)
         ):
             _result = execute(
-                context[CURRENT],
                 "UniformQuantizedConvolution",
                 name,
                 lhs,

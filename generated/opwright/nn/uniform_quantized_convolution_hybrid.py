@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -18,13 +16,13 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     most_of,
     new,
     rank_of,
@@ -330,7 +328,7 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(rhs_zero_points) is EagerTensor
                     or type(rhs_zero_points) is int
@@ -340,7 +338,6 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
                 and _holds(rhs, opts.dimension_numbers)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "UniformQuantizedConvolutionHybrid",
                     None,
                     lhs,
@@ -397,7 +394,7 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
 
 
 DEFAULTS = UniformQuantizedConvolutionHybrid.Options()
-MERGE = UniformQuantizedConvolutionHybrid.Options.merge
+MERGE = merging(UniformQuantizedConvolutionHybrid.Options)
 
 
 def _holds(rhs: object, dimension_numbers: object) -> bool:
@@ -521,8 +518,7 @@ def uniform_quantized_convolution_hybrid(
     _result: Output[Uout]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(rhs_zero_points) is EagerTensor
                 or type(rhs_zero_points) is int
@@ -532,7 +528,6 @@ def uniform_quantized_convolution_hybrid(
             and _holds(rhs, dimension_numbers)
         ):
             _result = execute(
-                context[CURRENT],
                 "UniformQuantizedConvolutionHybrid",
                 name,
                 lhs,

@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     is_writable,
     new,
     tensors_of,
@@ -138,9 +135,8 @@ class CalibrationStatisticsSaver(Op):
         op: CalibrationStatisticsSaver = new(CalibrationStatisticsSaver)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(args, output_file_path):
+            if scope.eager and is_eager() and _holds(args, output_file_path):
                 execute(
-                    context[CURRENT],
                     "CalibrationStatisticsSaver",
                     None,
                     args,
@@ -230,9 +226,8 @@ def calibration_statistics_saver(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack and _holds(args, output_file_path):
+        if is_eager() and _holds(args, output_file_path):
             _result = execute(
-                context[CURRENT],
                 "CalibrationStatisticsSaver",
                 name,
                 args,

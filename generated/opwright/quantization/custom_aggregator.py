@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -205,9 +203,8 @@ class CustomAggregator(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(opts.num_bins):
+            if scope.eager and is_eager() and _holds(opts.num_bins):
                 op.output, op.min, op.max, op.histogram = execute(
-                    context[CURRENT],
                     "CustomAggregator",
                     None,
                     input,
@@ -240,7 +237,7 @@ class CustomAggregator(Op):
 
 
 DEFAULTS = CustomAggregator.Options()
-MERGE = CustomAggregator.Options.merge
+MERGE = merging(CustomAggregator.Options)
 
 
 def _holds(num_bins: int) -> bool:
@@ -308,10 +305,9 @@ def custom_aggregator(
     fast_path_error = None
     _result: CustomAggregatorOutputs
     try:
-        if context[EAGER] and not graphs.stack and _holds(num_bins):
+        if is_eager() and _holds(num_bins):
             _result = CustomAggregatorOutputs._make(
                 execute(
-                    context[CURRENT],
                     "CustomAggregator",
                     name,
                     input,

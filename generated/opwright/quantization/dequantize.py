@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -16,12 +14,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -242,13 +240,8 @@ class Dequantize(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if (
-                scope.eager
-                and not graphs.stack
-                and _holds(min_range, max_range, opts.axis)
-            ):
+            if scope.eager and is_eager() and _holds(min_range, max_range, opts.axis):
                 op.output = execute(
-                    context[CURRENT],
                     "Dequantize",
                     None,
                     input,
@@ -280,7 +273,7 @@ class Dequantize(TensorOp[Dtype]):
 
 
 DEFAULTS = Dequantize.Options()
-MERGE = Dequantize.Options.merge
+MERGE = merging(Dequantize.Options)
 
 
 def _holds(min_range: object, max_range: object, axis: int) -> bool:
@@ -391,9 +384,8 @@ def dequantize(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack and _holds(min_range, max_range, axis):
+        if is_eager() and _holds(min_range, max_range, axis):
             _result = execute(
-                context[CURRENT],
                 "Dequantize",
                 name,
                 input,

@@ -8,19 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TFloat32,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -175,9 +173,8 @@ class FakeQuantWithMinMaxArgs(TensorOp[TFloat32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.outputs = execute(
-                    context[CURRENT],
                     "FakeQuantWithMinMaxArgs",
                     None,
                     inputs,
@@ -207,7 +204,7 @@ class FakeQuantWithMinMaxArgs(TensorOp[TFloat32]):
 
 
 DEFAULTS = FakeQuantWithMinMaxArgs.Options()
-MERGE = FakeQuantWithMinMaxArgs.Options.merge
+MERGE = merging(FakeQuantWithMinMaxArgs.Options)
 
 
 @describe_missing_args
@@ -266,9 +263,8 @@ def fake_quant_with_min_max_args(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "FakeQuantWithMinMaxArgs",
                 name,
                 inputs,

@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TFloat32,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -164,9 +162,8 @@ class FakeQuantWithMinMaxArgsGradient(TensorOp[TFloat32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.backprops = execute(
-                    context[CURRENT],
                     "FakeQuantWithMinMaxArgsGradient",
                     None,
                     gradients,
@@ -197,7 +194,7 @@ class FakeQuantWithMinMaxArgsGradient(TensorOp[TFloat32]):
 
 
 DEFAULTS = FakeQuantWithMinMaxArgsGradient.Options()
-MERGE = FakeQuantWithMinMaxArgsGradient.Options.merge
+MERGE = merging(FakeQuantWithMinMaxArgsGradient.Options)
 
 
 @describe_missing_args
@@ -250,9 +247,8 @@ def fake_quant_with_min_max_args_gradient(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "FakeQuantWithMinMaxArgsGradient",
                 name,
                 gradients,

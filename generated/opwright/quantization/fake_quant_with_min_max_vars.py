@@ -8,19 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TFloat32,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -167,9 +165,8 @@ class FakeQuantWithMinMaxVars(TensorOp[TFloat32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.outputs = execute(
-                    context[CURRENT],
                     "FakeQuantWithMinMaxVars",
                     None,
                     inputs,
@@ -192,7 +189,7 @@ class FakeQuantWithMinMaxVars(TensorOp[TFloat32]):
 
 
 DEFAULTS = FakeQuantWithMinMaxVars.Options()
-MERGE = FakeQuantWithMinMaxVars.Options.merge
+MERGE = merging(FakeQuantWithMinMaxVars.Options)
 
 
 @describe_missing_args
@@ -249,9 +246,8 @@ def fake_quant_with_min_max_vars(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "FakeQuantWithMinMaxVars",
                 name,
                 inputs,

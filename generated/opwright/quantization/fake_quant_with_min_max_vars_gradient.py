@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -186,10 +184,9 @@ class FakeQuantWithMinMaxVarsGradient(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.backprops_wrt_input, op.backprop_wrt_min, op.backprop_wrt_max = (
                     execute(
-                        context[CURRENT],
                         "FakeQuantWithMinMaxVarsGradient",
                         None,
                         gradients,
@@ -214,7 +211,7 @@ class FakeQuantWithMinMaxVarsGradient(Op):
 
 
 DEFAULTS = FakeQuantWithMinMaxVarsGradient.Options()
-MERGE = FakeQuantWithMinMaxVarsGradient.Options.merge
+MERGE = merging(FakeQuantWithMinMaxVarsGradient.Options)
 
 
 @describe_missing_args
@@ -274,10 +271,9 @@ def fake_quant_with_min_max_vars_gradient(
     fast_path_error = None
     _result: FakeQuantWithMinMaxVarsGradientOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = FakeQuantWithMinMaxVarsGradientOutputs._make(
                 execute(
-                    context[CURRENT],
                     "FakeQuantWithMinMaxVarsGradient",
                     name,
                     gradients,

@@ -8,19 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TFloat32,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -175,9 +173,8 @@ class FakeQuantWithMinMaxVarsPerChannel(TensorOp[TFloat32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(inputs):
+            if scope.eager and is_eager() and _holds(inputs):
                 op.outputs = execute(
-                    context[CURRENT],
                     "FakeQuantWithMinMaxVarsPerChannel",
                     None,
                     inputs,
@@ -200,7 +197,7 @@ class FakeQuantWithMinMaxVarsPerChannel(TensorOp[TFloat32]):
 
 
 DEFAULTS = FakeQuantWithMinMaxVarsPerChannel.Options()
-MERGE = FakeQuantWithMinMaxVarsPerChannel.Options.merge
+MERGE = merging(FakeQuantWithMinMaxVarsPerChannel.Options)
 
 
 def _holds(inputs: object) -> bool:
@@ -267,9 +264,8 @@ def fake_quant_with_min_max_vars_per_channel(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack and _holds(inputs):
+        if is_eager() and _holds(inputs):
             _result = execute(
-                context[CURRENT],
                 "FakeQuantWithMinMaxVarsPerChannel",
                 name,
                 inputs,

@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -197,10 +195,9 @@ class FakeQuantWithMinMaxVarsPerChannelGradient(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(inputs):
+            if scope.eager and is_eager() and _holds(inputs):
                 op.backprops_wrt_input, op.backprop_wrt_min, op.backprop_wrt_max = (
                     execute(
-                        context[CURRENT],
                         "FakeQuantWithMinMaxVarsPerChannelGradient",
                         None,
                         gradients,
@@ -225,7 +222,7 @@ class FakeQuantWithMinMaxVarsPerChannelGradient(Op):
 
 
 DEFAULTS = FakeQuantWithMinMaxVarsPerChannelGradient.Options()
-MERGE = FakeQuantWithMinMaxVarsPerChannelGradient.Options.merge
+MERGE = merging(FakeQuantWithMinMaxVarsPerChannelGradient.Options)
 
 
 def _holds(inputs: object) -> bool:
@@ -295,10 +292,9 @@ def fake_quant_with_min_max_vars_per_channel_gradient(
     fast_path_error = None
     _result: FakeQuantWithMinMaxVarsPerChannelGradientOutputs
     try:
-        if context[EAGER] and not graphs.stack and _holds(inputs):
+        if is_eager() and _holds(inputs):
             _result = FakeQuantWithMinMaxVarsPerChannelGradientOutputs._make(
                 execute(
-                    context[CURRENT],
                     "FakeQuantWithMinMaxVarsPerChannelGradient",
                     name,
                     gradients,

@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -197,9 +195,8 @@ class QuantizeAndDequantize(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "QuantizeAndDequantize",
                     None,
                     input,
@@ -232,7 +229,7 @@ class QuantizeAndDequantize(TensorOp[T]):
 
 
 DEFAULTS = QuantizeAndDequantize.Options()
-MERGE = QuantizeAndDequantize.Options.merge
+MERGE = merging(QuantizeAndDequantize.Options)
 
 
 @deprecated(
@@ -295,9 +292,8 @@ def quantize_and_dequantize(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "QuantizeAndDequantize",
                 name,
                 input,

@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -250,9 +248,8 @@ class QuantizeAndDequantizeV2(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "QuantizeAndDequantizeV2",
                     None,
                     input,
@@ -290,7 +287,7 @@ class QuantizeAndDequantizeV2(TensorOp[T]):
 
 
 DEFAULTS = QuantizeAndDequantizeV2.Options()
-MERGE = QuantizeAndDequantizeV2.Options.merge
+MERGE = merging(QuantizeAndDequantizeV2.Options)
 
 
 @describe_missing_args
@@ -369,9 +366,8 @@ def quantize_and_dequantize_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "QuantizeAndDequantizeV2",
                 name,
                 input,

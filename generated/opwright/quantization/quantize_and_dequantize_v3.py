@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,13 +15,13 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -221,7 +219,7 @@ class QuantizeAndDequantizeV3(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_bits) is EagerTensor
                     or type(num_bits) is int
@@ -231,7 +229,6 @@ class QuantizeAndDequantizeV3(TensorOp[T]):
                 and _holds(input_min, input_max, num_bits, opts.range_given, opts.axis)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "QuantizeAndDequantizeV3",
                     None,
                     input,
@@ -264,7 +261,7 @@ class QuantizeAndDequantizeV3(TensorOp[T]):
 
 
 DEFAULTS = QuantizeAndDequantizeV3.Options()
-MERGE = QuantizeAndDequantizeV3.Options.merge
+MERGE = merging(QuantizeAndDequantizeV3.Options)
 
 
 def _holds(
@@ -349,8 +346,7 @@ def quantize_and_dequantize_v3(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_bits) is EagerTensor
                 or type(num_bits) is int
@@ -360,7 +356,6 @@ def quantize_and_dequantize_v3(
             and _holds(input_min, input_max, num_bits, range_given, axis)
         ):
             _result = execute(
-                context[CURRENT],
                 "QuantizeAndDequantizeV3",
                 name,
                 input,

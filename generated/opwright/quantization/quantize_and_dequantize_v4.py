@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -237,9 +235,8 @@ class QuantizeAndDequantizeV4(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "QuantizeAndDequantizeV4",
                     None,
                     input,
@@ -277,7 +274,7 @@ class QuantizeAndDequantizeV4(TensorOp[T]):
 
 
 DEFAULTS = QuantizeAndDequantizeV4.Options()
-MERGE = QuantizeAndDequantizeV4.Options.merge
+MERGE = merging(QuantizeAndDequantizeV4.Options)
 
 
 @describe_missing_args
@@ -349,9 +346,8 @@ def quantize_and_dequantize_v4(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "QuantizeAndDequantizeV4",
                 name,
                 input,

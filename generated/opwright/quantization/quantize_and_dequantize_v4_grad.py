@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -186,10 +184,9 @@ class QuantizeAndDequantizeV4Grad(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.input_backprop, op.input_min_backprop, op.input_max_backprop = (
                     execute(
-                        context[CURRENT],
                         "QuantizeAndDequantizeV4Grad",
                         None,
                         gradients,
@@ -212,7 +209,7 @@ class QuantizeAndDequantizeV4Grad(Op, Generic[T]):
 
 
 DEFAULTS = QuantizeAndDequantizeV4Grad.Options()
-MERGE = QuantizeAndDequantizeV4Grad.Options.merge
+MERGE = merging(QuantizeAndDequantizeV4Grad.Options)
 
 
 @describe_missing_args
@@ -270,10 +267,9 @@ def quantize_and_dequantize_v4_grad(
     fast_path_error = None
     _result: QuantizeAndDequantizeV4GradOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = QuantizeAndDequantizeV4GradOutputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizeAndDequantizeV4Grad",
                     name,
                     gradients,

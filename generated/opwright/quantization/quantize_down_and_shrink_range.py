@@ -8,17 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
     Scope,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -164,9 +161,8 @@ class QuantizeDownAndShrinkRange(Op, Generic[OutType]):
         op: QuantizeDownAndShrinkRange[UOutType] = new(QuantizeDownAndShrinkRange)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output, op.output_min, op.output_max = execute(
-                    context[CURRENT],
                     "QuantizeDownAndShrinkRange",
                     None,
                     input,
@@ -239,10 +235,9 @@ def quantize_down_and_shrink_range(
     fast_path_error = None
     _result: QuantizeDownAndShrinkRangeOutputs[UOutType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = QuantizeDownAndShrinkRangeOutputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizeDownAndShrinkRange",
                     name,
                     input,

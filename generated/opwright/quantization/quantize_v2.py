@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     Scope,
     as_bool,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -267,13 +265,8 @@ class QuantizeV2(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if (
-                scope.eager
-                and not graphs.stack
-                and _holds(min_range, max_range, opts.axis)
-            ):
+            if scope.eager and is_eager() and _holds(min_range, max_range, opts.axis):
                 op.output, op.output_min, op.output_max = execute(
-                    context[CURRENT],
                     "QuantizeV2",
                     None,
                     input,
@@ -311,7 +304,7 @@ class QuantizeV2(Op, Generic[T]):
 
 
 DEFAULTS = QuantizeV2.Options()
-MERGE = QuantizeV2.Options.merge
+MERGE = merging(QuantizeV2.Options)
 
 
 def _holds(min_range: object, max_range: object, axis: int) -> bool:
@@ -400,10 +393,9 @@ def quantize_v2(
     fast_path_error = None
     _result: QuantizeV2Outputs[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(min_range, max_range, axis):
+        if is_eager() and _holds(min_range, max_range, axis):
             _result = QuantizeV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizeV2",
                     name,
                     input,

@@ -6,20 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
     all_tensors,
-    context,
     describe_missing_args,
     execute,
     fit_together,
     fits,
-    graphs,
+    is_eager,
     new,
     sizes_of,
     tensors_of,
@@ -171,7 +168,7 @@ class QuantizedConcat(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(concat_dim) is EagerTensor
                     or type(concat_dim) is int
@@ -182,13 +179,7 @@ class QuantizedConcat(Op, Generic[T]):
                 and _holds(concat_dim, values)
             ):
                 op.output, op.output_min, op.output_max = execute(
-                    context[CURRENT],
-                    "QuantizedConcat",
-                    None,
-                    concat_dim,
-                    values,
-                    input_mins,
-                    input_maxes,
+                    "QuantizedConcat", None, concat_dim, values, input_mins, input_maxes
                 )
                 return op
         except Exception as error:
@@ -267,8 +258,7 @@ def quantized_concat(
     _result: QuantizedConcatOutputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(concat_dim) is EagerTensor
                 or type(concat_dim) is int
@@ -280,13 +270,7 @@ def quantized_concat(
         ):
             _result = QuantizedConcatOutputs._make(
                 execute(
-                    context[CURRENT],
-                    "QuantizedConcat",
-                    name,
-                    concat_dim,
-                    values,
-                    input_mins,
-                    input_maxes,
+                    "QuantizedConcat", name, concat_dim, values, input_mins, input_maxes
                 )
             )
             return _result

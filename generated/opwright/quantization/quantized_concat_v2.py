@@ -6,20 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
     all_tensors,
-    context,
     describe_missing_args,
     execute,
     fit_together,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -174,7 +171,7 @@ class QuantizedConcatV2(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(values) or fit_together(None, values))
                 and (
                     type(axis) is EagerTensor
@@ -184,13 +181,7 @@ class QuantizedConcatV2(Op, Generic[T]):
                 )
             ):
                 op.output, op.output_min, op.output_max = execute(
-                    context[CURRENT],
-                    "QuantizedConcatV2",
-                    None,
-                    values,
-                    axis,
-                    input_mins,
-                    input_maxes,
+                    "QuantizedConcatV2", None, values, axis, input_mins, input_maxes
                 )
                 return op
         except Exception as error:
@@ -257,8 +248,7 @@ def quantized_concat_v2(
     _result: QuantizedConcatV2Outputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (all_tensors(values) or fit_together(None, values))
             and (
                 type(axis) is EagerTensor
@@ -269,13 +259,7 @@ def quantized_concat_v2(
         ):
             _result = QuantizedConcatV2Outputs._make(
                 execute(
-                    context[CURRENT],
-                    "QuantizedConcatV2",
-                    name,
-                    values,
-                    axis,
-                    input_mins,
-                    input_maxes,
+                    "QuantizedConcatV2", name, values, axis, input_mins, input_maxes
                 )
             )
             return _result

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -269,7 +267,7 @@ class QuantizedMatMulWithBiasAndDequantize(TensorOp[Toutput]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(
                     a,
                     b,
@@ -282,7 +280,6 @@ class QuantizedMatMulWithBiasAndDequantize(TensorOp[Toutput]):
                 )
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "QuantizedMatMulWithBiasAndDequantize",
                     None,
                     a,
@@ -330,7 +327,7 @@ class QuantizedMatMulWithBiasAndDequantize(TensorOp[Toutput]):
 
 
 DEFAULTS = QuantizedMatMulWithBiasAndDequantize.Options()
-MERGE = QuantizedMatMulWithBiasAndDequantize.Options.merge
+MERGE = merging(QuantizedMatMulWithBiasAndDequantize.Options)
 
 
 def _holds(
@@ -445,15 +442,10 @@ def quantized_mat_mul_with_bias_and_dequantize(
     fast_path_error = None
     _result: Output[Uoutput]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(
-                a, b, min_a, max_a, min_b, max_b, min_freezed_output, max_freezed_output
-            )
+        if is_eager() and _holds(
+            a, b, min_a, max_a, min_b, max_b, min_freezed_output, max_freezed_output
         ):
             _result = execute(
-                context[CURRENT],
                 "QuantizedMatMulWithBiasAndDequantize",
                 name,
                 a,

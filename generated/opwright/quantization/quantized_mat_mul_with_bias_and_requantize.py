@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -18,12 +16,12 @@ from opwright_runtime.gencode import (
     TQuint8,
     as_bool,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -329,7 +327,7 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(
                     a,
                     b,
@@ -342,7 +340,6 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
                 )
             ):
                 op.out, op.min_out, op.max_out = execute(
-                    context[CURRENT],
                     "QuantizedMatMulWithBiasAndRequantize",
                     None,
                     a,
@@ -390,7 +387,7 @@ class QuantizedMatMulWithBiasAndRequantize(Op, Generic[Toutput]):
 
 
 DEFAULTS = QuantizedMatMulWithBiasAndRequantize.Options()
-MERGE = QuantizedMatMulWithBiasAndRequantize.Options.merge
+MERGE = merging(QuantizedMatMulWithBiasAndRequantize.Options)
 
 
 def _holds(
@@ -551,16 +548,11 @@ def quantized_mat_mul_with_bias_and_requantize(
     fast_path_error = None
     _result: QuantizedMatMulWithBiasAndRequantizeOutputs[Uoutput]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(
-                a, b, min_a, max_a, min_b, max_b, min_freezed_output, max_freezed_output
-            )
+        if is_eager() and _holds(
+            a, b, min_a, max_a, min_b, max_b, min_freezed_output, max_freezed_output
         ):
             _result = QuantizedMatMulWithBiasAndRequantizeOutputs._make(
                 execute(
-                    context[CURRENT],
                     "QuantizedMatMulWithBiasAndRequantize",
                     name,
                     a,

@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -157,7 +154,7 @@ class QuantizedReshape(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(shape) is EagerTensor
                     or type(shape) is int
@@ -167,13 +164,7 @@ class QuantizedReshape(Op, Generic[T]):
                 and _holds(shape)
             ):
                 op.output, op.output_min, op.output_max = execute(
-                    context[CURRENT],
-                    "QuantizedReshape",
-                    None,
-                    tensor,
-                    shape,
-                    input_min,
-                    input_max,
+                    "QuantizedReshape", None, tensor, shape, input_min, input_max
                 )
                 return op
         except Exception as error:
@@ -240,8 +231,7 @@ def quantized_reshape(
     _result: QuantizedReshapeOutputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(shape) is EagerTensor
                 or type(shape) is int
@@ -251,15 +241,7 @@ def quantized_reshape(
             and _holds(shape)
         ):
             _result = QuantizedReshapeOutputs._make(
-                execute(
-                    context[CURRENT],
-                    "QuantizedReshape",
-                    name,
-                    tensor,
-                    shape,
-                    input_min,
-                    input_max,
-                )
+                execute("QuantizedReshape", name, tensor, shape, input_min, input_max)
             )
             return _result
     except Exception as error:

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -141,14 +138,9 @@ class RequantizationRange(Op):
         op: RequantizationRange = new(RequantizationRange)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output_min, op.output_max = execute(
-                    context[CURRENT],
-                    "RequantizationRange",
-                    None,
-                    input,
-                    input_min,
-                    input_max,
+                    "RequantizationRange", None, input, input_min, input_max
                 )
                 return op
         except Exception as error:
@@ -205,16 +197,9 @@ def requantization_range(
     fast_path_error = None
     _result: RequantizationRangeOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = RequantizationRangeOutputs._make(
-                execute(
-                    context[CURRENT],
-                    "RequantizationRange",
-                    name,
-                    input,
-                    input_min,
-                    input_max,
-                )
+                execute("RequantizationRange", name, input, input_min, input_max)
             )
             return _result
     except Exception as error:

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
     Scope,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -171,9 +168,8 @@ class Requantize(Op, Generic[OutType]):
         op: Requantize[UOutType] = new(Requantize)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output, op.output_min, op.output_max = execute(
-                    context[CURRENT],
                     "Requantize",
                     None,
                     input,
@@ -256,10 +252,9 @@ def requantize(
     fast_path_error = None
     _result: RequantizeOutputs[UOutType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = RequantizeOutputs._make(
                 execute(
-                    context[CURRENT],
                     "Requantize",
                     name,
                     input,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -16,12 +14,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -189,7 +187,7 @@ class UniformDequantize(TensorOp[Tout]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(zero_points) is EagerTensor
                     or type(zero_points) is int
@@ -198,7 +196,6 @@ class UniformDequantize(TensorOp[Tout]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "UniformDequantize",
                     None,
                     input,
@@ -230,7 +227,7 @@ class UniformDequantize(TensorOp[Tout]):
 
 
 DEFAULTS = UniformDequantize.Options()
-MERGE = UniformDequantize.Options.merge
+MERGE = merging(UniformDequantize.Options)
 
 
 @describe_missing_args
@@ -293,18 +290,13 @@ def uniform_dequantize(
     fast_path_error = None
     _result: Output[Uout]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(zero_points) is EagerTensor
-                or type(zero_points) is int
-                and -2147483648 <= zero_points <= 2147483647
-                or fits(TInt32, zero_points)
-            )
+        if is_eager() and (
+            type(zero_points) is EagerTensor
+            or type(zero_points) is int
+            and -2147483648 <= zero_points <= 2147483647
+            or fits(TInt32, zero_points)
         ):
             _result = execute(
-                context[CURRENT],
                 "UniformDequantize",
                 name,
                 input,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -16,12 +14,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -191,7 +189,7 @@ class UniformQuantize(TensorOp[Tout]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(zero_points) is EagerTensor
                     or type(zero_points) is int
@@ -200,7 +198,6 @@ class UniformQuantize(TensorOp[Tout]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "UniformQuantize",
                     None,
                     input,
@@ -232,7 +229,7 @@ class UniformQuantize(TensorOp[Tout]):
 
 
 DEFAULTS = UniformQuantize.Options()
-MERGE = UniformQuantize.Options.merge
+MERGE = merging(UniformQuantize.Options)
 
 
 @describe_missing_args
@@ -296,18 +293,13 @@ def uniform_quantize(
     fast_path_error = None
     _result: Output[Uout]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(zero_points) is EagerTensor
-                or type(zero_points) is int
-                and -2147483648 <= zero_points <= 2147483647
-                or fits(TInt32, zero_points)
-            )
+        if is_eager() and (
+            type(zero_points) is EagerTensor
+            or type(zero_points) is int
+            and -2147483648 <= zero_points <= 2147483647
+            or fits(TInt32, zero_points)
         ):
             _result = execute(
-                context[CURRENT],
                 "UniformQuantize",
                 name,
                 input,

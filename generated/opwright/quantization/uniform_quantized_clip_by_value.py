@@ -8,21 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -191,7 +189,7 @@ class UniformQuantizedClipByValue(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(zero_points) is EagerTensor
                     or type(zero_points) is int
@@ -204,7 +202,6 @@ class UniformQuantizedClipByValue(TensorOp[T]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "UniformQuantizedClipByValue",
                     None,
                     operand,
@@ -235,7 +232,7 @@ class UniformQuantizedClipByValue(TensorOp[T]):
 
 
 DEFAULTS = UniformQuantizedClipByValue.Options()
-MERGE = UniformQuantizedClipByValue.Options.merge
+MERGE = merging(UniformQuantizedClipByValue.Options)
 
 
 @describe_missing_args
@@ -303,8 +300,7 @@ def uniform_quantized_clip_by_value(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(zero_points) is EagerTensor
                 or type(zero_points) is int
@@ -317,7 +313,6 @@ def uniform_quantized_clip_by_value(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "UniformQuantizedClipByValue",
                 name,
                 operand,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -18,13 +16,13 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_pair,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -259,7 +257,7 @@ class UniformQuantizedDot(TensorOp[Tout]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lhs_zero_points) is EagerTensor
                     or type(lhs_zero_points) is int
@@ -281,7 +279,6 @@ class UniformQuantizedDot(TensorOp[Tout]):
                 and (type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs))
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "UniformQuantizedDot",
                     None,
                     lhs,
@@ -345,7 +342,7 @@ class UniformQuantizedDot(TensorOp[Tout]):
 
 
 DEFAULTS = UniformQuantizedDot.Options()
-MERGE = UniformQuantizedDot.Options.merge
+MERGE = merging(UniformQuantizedDot.Options)
 
 
 @describe_missing_args
@@ -438,8 +435,7 @@ def uniform_quantized_dot(
     _result: Output[Uout]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(lhs_zero_points) is EagerTensor
                 or type(lhs_zero_points) is int
@@ -461,7 +457,6 @@ def uniform_quantized_dot(
             and (type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs))
         ):
             _result = execute(
-                context[CURRENT],
                 "UniformQuantizedDot",
                 name,
                 lhs,

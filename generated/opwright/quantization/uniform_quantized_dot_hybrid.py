@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -16,12 +14,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -207,7 +205,7 @@ class UniformQuantizedDotHybrid(TensorOp[Tout]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(rhs_zero_points) is EagerTensor
                     or type(rhs_zero_points) is int
@@ -216,7 +214,6 @@ class UniformQuantizedDotHybrid(TensorOp[Tout]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "UniformQuantizedDotHybrid",
                     None,
                     lhs,
@@ -249,7 +246,7 @@ class UniformQuantizedDotHybrid(TensorOp[Tout]):
 
 
 DEFAULTS = UniformQuantizedDotHybrid.Options()
-MERGE = UniformQuantizedDotHybrid.Options.merge
+MERGE = merging(UniformQuantizedDotHybrid.Options)
 
 
 @describe_missing_args
@@ -322,18 +319,13 @@ def uniform_quantized_dot_hybrid(
     fast_path_error = None
     _result: Output[Uout]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(rhs_zero_points) is EagerTensor
-                or type(rhs_zero_points) is int
-                and -2147483648 <= rhs_zero_points <= 2147483647
-                or fits(TInt32, rhs_zero_points)
-            )
+        if is_eager() and (
+            type(rhs_zero_points) is EagerTensor
+            or type(rhs_zero_points) is int
+            and -2147483648 <= rhs_zero_points <= 2147483647
+            or fits(TInt32, rhs_zero_points)
         ):
             _result = execute(
-                context[CURRENT],
                 "UniformQuantizedDotHybrid",
                 name,
                 lhs,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -16,12 +14,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -222,7 +220,7 @@ class UniformRequantize(TensorOp[Tout]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input_zero_points) is EagerTensor
                     or type(input_zero_points) is int
@@ -237,7 +235,6 @@ class UniformRequantize(TensorOp[Tout]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "UniformRequantize",
                     None,
                     input,
@@ -280,7 +277,7 @@ class UniformRequantize(TensorOp[Tout]):
 
 
 DEFAULTS = UniformRequantize.Options()
-MERGE = UniformRequantize.Options.merge
+MERGE = merging(UniformRequantize.Options)
 
 
 @describe_missing_args
@@ -362,8 +359,7 @@ def uniform_requantize(
     _result: Output[Uout]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input_zero_points) is EagerTensor
                 or type(input_zero_points) is int
@@ -378,7 +374,6 @@ def uniform_requantize(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "UniformRequantize",
                 name,
                 input,

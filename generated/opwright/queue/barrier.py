@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -201,9 +199,8 @@ class Barrier(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "Barrier",
                     None,
                     "component_types",
@@ -235,7 +232,7 @@ class Barrier(TensorOp[TString]):
 
 
 DEFAULTS = Barrier.Options()
-MERGE = Barrier.Options.merge
+MERGE = merging(Barrier.Options)
 
 
 @describe_missing_args
@@ -298,9 +295,8 @@ def barrier(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "Barrier",
                 name,
                 "component_types",

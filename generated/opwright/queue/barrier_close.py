@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -139,9 +137,8 @@ class BarrierClose(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "BarrierClose",
                     None,
                     handle,
@@ -160,7 +157,7 @@ class BarrierClose(Op):
 
 
 DEFAULTS = BarrierClose.Options()
-MERGE = BarrierClose.Options.merge
+MERGE = merging(BarrierClose.Options)
 
 
 @describe_missing_args
@@ -208,9 +205,8 @@ def barrier_close(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "BarrierClose",
                 name,
                 handle,

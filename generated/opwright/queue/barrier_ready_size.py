@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -107,8 +104,8 @@ class BarrierReadySize(TensorOp[TInt32]):
         op: BarrierReadySize = new(BarrierReadySize)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.size = execute(context[CURRENT], "BarrierReadySize", None, handle)
+            if scope.eager and is_eager():
+                op.size = execute("BarrierReadySize", None, handle)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -155,8 +152,8 @@ def barrier_ready_size(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "BarrierReadySize", name, handle)
+        if is_eager():
+            _result = execute("BarrierReadySize", name, handle)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -16,12 +14,12 @@ from opwright_runtime.gencode import (
     TInt32,
     as_bool,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -220,7 +218,7 @@ class BarrierTakeMany(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_elements) is EagerTensor
                     or type(num_elements) is int
@@ -229,7 +227,6 @@ class BarrierTakeMany(Op):
                 )
             ):
                 op.indices, op.keys, op.values = execute(
-                    context[CURRENT],
                     "BarrierTakeMany",
                     None,
                     handle,
@@ -260,7 +257,7 @@ class BarrierTakeMany(Op):
 
 
 DEFAULTS = BarrierTakeMany.Options()
-MERGE = BarrierTakeMany.Options.merge
+MERGE = merging(BarrierTakeMany.Options)
 
 
 @describe_missing_args
@@ -328,19 +325,14 @@ def barrier_take_many(
     fast_path_error = None
     _result: BarrierTakeManyOutputs
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(num_elements) is EagerTensor
-                or type(num_elements) is int
-                and -2147483648 <= num_elements <= 2147483647
-                or fits(TInt32, num_elements)
-            )
+        if is_eager() and (
+            type(num_elements) is EagerTensor
+            or type(num_elements) is int
+            and -2147483648 <= num_elements <= 2147483647
+            or fits(TInt32, num_elements)
         ):
             _result = BarrierTakeManyOutputs._make(
                 execute(
-                    context[CURRENT],
                     "BarrierTakeMany",
                     name,
                     handle,

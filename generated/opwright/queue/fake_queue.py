@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -111,8 +108,8 @@ class FakeQueue(TensorOp[TString]):
         op: FakeQueue = new(FakeQueue)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.handle = execute(context[CURRENT], "FakeQueue", None, resource)
+            if scope.eager and is_eager():
+                op.handle = execute("FakeQueue", None, resource)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -161,8 +158,8 @@ def fake_queue(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "FakeQueue", name, resource)
+        if is_eager():
+            _result = execute("FakeQueue", name, resource)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     extents_of,
-    graphs,
+    is_eager,
+    merging,
     most_of,
     new,
     shapes_of,
@@ -209,9 +207,8 @@ class FIFOQueueV2(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(opts.shapes):
+            if scope.eager and is_eager() and _holds(opts.shapes):
                 op.handle = execute(
-                    context[CURRENT],
                     "FIFOQueueV2",
                     None,
                     "component_types",
@@ -243,7 +240,7 @@ class FIFOQueueV2(TensorOp[TResource]):
 
 
 DEFAULTS = FIFOQueueV2.Options()
-MERGE = FIFOQueueV2.Options.merge
+MERGE = merging(FIFOQueueV2.Options)
 
 
 def _holds(shapes: Sequence[object]) -> bool:
@@ -317,9 +314,8 @@ def fifo_queue_v2(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack and _holds(shapes):
+        if is_eager() and _holds(shapes):
             _result = execute(
-                context[CURRENT],
                 "FIFOQueueV2",
                 name,
                 "component_types",

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -171,9 +169,8 @@ class MapClear(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "MapClear",
                     None,
                     "capacity",
@@ -205,7 +202,7 @@ class MapClear(Op):
 
 
 DEFAULTS = MapClear.Options()
-MERGE = MapClear.Options.merge
+MERGE = merging(MapClear.Options)
 
 
 @describe_missing_args
@@ -262,9 +259,8 @@ def map_clear(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "MapClear",
                 name,
                 "capacity",

@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     TensorOp,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -182,9 +180,8 @@ class MapIncompleteSize(TensorOp[TInt32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.size = execute(
-                    context[CURRENT],
                     "MapIncompleteSize",
                     None,
                     "capacity",
@@ -216,7 +213,7 @@ class MapIncompleteSize(TensorOp[TInt32]):
 
 
 DEFAULTS = MapIncompleteSize.Options()
-MERGE = MapIncompleteSize.Options.merge
+MERGE = merging(MapIncompleteSize.Options)
 
 
 @describe_missing_args
@@ -276,9 +273,8 @@ def map_incomplete_size(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "MapIncompleteSize",
                 name,
                 "capacity",

@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     TensorOp,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -182,9 +180,8 @@ class MapSize(TensorOp[TInt32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.size = execute(
-                    context[CURRENT],
                     "MapSize",
                     None,
                     "capacity",
@@ -216,7 +213,7 @@ class MapSize(TensorOp[TInt32]):
 
 
 DEFAULTS = MapSize.Options()
-MERGE = MapSize.Options.merge
+MERGE = merging(MapSize.Options)
 
 
 @describe_missing_args
@@ -275,9 +272,8 @@ def map_size(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "MapSize",
                 name,
                 "capacity",

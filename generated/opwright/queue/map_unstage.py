@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -16,12 +14,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TInt64,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -212,7 +210,7 @@ class MapUnstage(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(key) is EagerTensor
                     or type(key) is int
@@ -227,7 +225,6 @@ class MapUnstage(Op):
                 )
             ):
                 op.values = execute(
-                    context[CURRENT],
                     "MapUnstage",
                     None,
                     key,
@@ -261,7 +258,7 @@ class MapUnstage(Op):
 
 
 DEFAULTS = MapUnstage.Options()
-MERGE = MapUnstage.Options.merge
+MERGE = merging(MapUnstage.Options)
 
 
 @describe_missing_args
@@ -330,8 +327,7 @@ def map_unstage(
     _result: list[Output[AnyDType]]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(key) is EagerTensor
                 or type(key) is int
@@ -346,7 +342,6 @@ def map_unstage(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "MapUnstage",
                 name,
                 key,

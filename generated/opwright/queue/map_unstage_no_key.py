@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -216,7 +214,7 @@ class MapUnstageNoKey(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is EagerTensor
                     or type(indices) is int
@@ -225,7 +223,6 @@ class MapUnstageNoKey(Op):
                 )
             ):
                 op.key, op.values = execute(
-                    context[CURRENT],
                     "MapUnstageNoKey",
                     None,
                     indices,
@@ -258,7 +255,7 @@ class MapUnstageNoKey(Op):
 
 
 DEFAULTS = MapUnstageNoKey.Options()
-MERGE = MapUnstageNoKey.Options.merge
+MERGE = merging(MapUnstageNoKey.Options)
 
 
 @describe_missing_args
@@ -324,19 +321,14 @@ def map_unstage_no_key(
     fast_path_error = None
     _result: MapUnstageNoKeyOutputs
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(indices) is EagerTensor
-                or type(indices) is int
-                and -2147483648 <= indices <= 2147483647
-                or fits(TInt32, indices)
-            )
+        if is_eager() and (
+            type(indices) is EagerTensor
+            or type(indices) is int
+            and -2147483648 <= indices <= 2147483647
+            or fits(TInt32, indices)
         ):
             _result = MapUnstageNoKeyOutputs._make(
                 execute(
-                    context[CURRENT],
                     "MapUnstageNoKey",
                     name,
                     indices,

@@ -8,19 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     TensorOp,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -184,9 +182,8 @@ class OrderedMapIncompleteSize(TensorOp[TInt32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.size = execute(
-                    context[CURRENT],
                     "OrderedMapIncompleteSize",
                     None,
                     "capacity",
@@ -218,7 +215,7 @@ class OrderedMapIncompleteSize(TensorOp[TInt32]):
 
 
 DEFAULTS = OrderedMapIncompleteSize.Options()
-MERGE = OrderedMapIncompleteSize.Options.merge
+MERGE = merging(OrderedMapIncompleteSize.Options)
 
 
 @describe_missing_args
@@ -278,9 +275,8 @@ def ordered_map_incomplete_size(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "OrderedMapIncompleteSize",
                 name,
                 "capacity",

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -16,12 +14,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TInt64,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -212,7 +210,7 @@ class OrderedMapPeek(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(key) is EagerTensor
                     or type(key) is int
@@ -227,7 +225,6 @@ class OrderedMapPeek(Op):
                 )
             ):
                 op.values = execute(
-                    context[CURRENT],
                     "OrderedMapPeek",
                     None,
                     key,
@@ -261,7 +258,7 @@ class OrderedMapPeek(Op):
 
 
 DEFAULTS = OrderedMapPeek.Options()
-MERGE = OrderedMapPeek.Options.merge
+MERGE = merging(OrderedMapPeek.Options)
 
 
 @describe_missing_args
@@ -331,8 +328,7 @@ def ordered_map_peek(
     _result: list[Output[AnyDType]]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(key) is EagerTensor
                 or type(key) is int
@@ -347,7 +343,6 @@ def ordered_map_peek(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "OrderedMapPeek",
                 name,
                 key,

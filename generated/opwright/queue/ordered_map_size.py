@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     TensorOp,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -184,9 +182,8 @@ class OrderedMapSize(TensorOp[TInt32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.size = execute(
-                    context[CURRENT],
                     "OrderedMapSize",
                     None,
                     "capacity",
@@ -218,7 +215,7 @@ class OrderedMapSize(TensorOp[TInt32]):
 
 
 DEFAULTS = OrderedMapSize.Options()
-MERGE = OrderedMapSize.Options.merge
+MERGE = merging(OrderedMapSize.Options)
 
 
 @describe_missing_args
@@ -279,9 +276,8 @@ def ordered_map_size(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "OrderedMapSize",
                 name,
                 "capacity",

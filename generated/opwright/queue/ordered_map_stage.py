@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -16,12 +14,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TInt64,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -218,7 +216,7 @@ class OrderedMapStage(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(key) is EagerTensor
                     or type(key) is int
@@ -233,7 +231,6 @@ class OrderedMapStage(Op):
                 )
             ):
                 execute(
-                    context[CURRENT],
                     "OrderedMapStage",
                     None,
                     key,
@@ -268,7 +265,7 @@ class OrderedMapStage(Op):
 
 
 DEFAULTS = OrderedMapStage.Options()
-MERGE = OrderedMapStage.Options.merge
+MERGE = merging(OrderedMapStage.Options)
 
 
 @describe_missing_args
@@ -341,8 +338,7 @@ def ordered_map_stage(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(key) is EagerTensor
                 or type(key) is int
@@ -357,7 +353,6 @@ def ordered_map_stage(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "OrderedMapStage",
                 name,
                 key,

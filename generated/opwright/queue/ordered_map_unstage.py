@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -18,12 +16,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TInt64,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -216,7 +214,7 @@ class OrderedMapUnstage(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(key) is EagerTensor
                     or type(key) is int
@@ -231,7 +229,6 @@ class OrderedMapUnstage(Op):
                 )
             ):
                 op.values = execute(
-                    context[CURRENT],
                     "OrderedMapUnstage",
                     None,
                     key,
@@ -265,7 +262,7 @@ class OrderedMapUnstage(Op):
 
 
 DEFAULTS = OrderedMapUnstage.Options()
-MERGE = OrderedMapUnstage.Options.merge
+MERGE = merging(OrderedMapUnstage.Options)
 
 
 @describe_missing_args
@@ -336,8 +333,7 @@ def ordered_map_unstage(
     _result: list[Output[AnyDType]]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(key) is EagerTensor
                 or type(key) is int
@@ -352,7 +348,6 @@ def ordered_map_unstage(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "OrderedMapUnstage",
                 name,
                 key,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -222,7 +220,7 @@ class OrderedMapUnstageNoKey(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is EagerTensor
                     or type(indices) is int
@@ -231,7 +229,6 @@ class OrderedMapUnstageNoKey(Op):
                 )
             ):
                 op.key, op.values = execute(
-                    context[CURRENT],
                     "OrderedMapUnstageNoKey",
                     None,
                     indices,
@@ -264,7 +261,7 @@ class OrderedMapUnstageNoKey(Op):
 
 
 DEFAULTS = OrderedMapUnstageNoKey.Options()
-MERGE = OrderedMapUnstageNoKey.Options.merge
+MERGE = merging(OrderedMapUnstageNoKey.Options)
 
 
 @describe_missing_args
@@ -331,19 +328,14 @@ def ordered_map_unstage_no_key(
     fast_path_error = None
     _result: OrderedMapUnstageNoKeyOutputs
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(indices) is EagerTensor
-                or type(indices) is int
-                and -2147483648 <= indices <= 2147483647
-                or fits(TInt32, indices)
-            )
+        if is_eager() and (
+            type(indices) is EagerTensor
+            or type(indices) is int
+            and -2147483648 <= indices <= 2147483647
+            or fits(TInt32, indices)
         ):
             _result = OrderedMapUnstageNoKeyOutputs._make(
                 execute(
-                    context[CURRENT],
                     "OrderedMapUnstageNoKey",
                     name,
                     indices,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,11 +15,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -214,9 +212,8 @@ class PaddingFIFOQueue(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "PaddingFIFOQueue",
                     None,
                     "component_types",
@@ -248,7 +245,7 @@ class PaddingFIFOQueue(TensorOp[TString]):
 
 
 DEFAULTS = PaddingFIFOQueue.Options()
-MERGE = PaddingFIFOQueue.Options.merge
+MERGE = merging(PaddingFIFOQueue.Options)
 
 
 @describe_missing_args
@@ -318,9 +315,8 @@ def padding_fifo_queue(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "PaddingFIFOQueue",
                 name,
                 "component_types",

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     extents_of,
-    graphs,
+    is_eager,
+    merging,
     most_of,
     new,
     shapes_of,
@@ -216,9 +214,8 @@ class PaddingFIFOQueueV2(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(opts.shapes):
+            if scope.eager and is_eager() and _holds(opts.shapes):
                 op.handle = execute(
-                    context[CURRENT],
                     "PaddingFIFOQueueV2",
                     None,
                     "component_types",
@@ -250,7 +247,7 @@ class PaddingFIFOQueueV2(TensorOp[TResource]):
 
 
 DEFAULTS = PaddingFIFOQueueV2.Options()
-MERGE = PaddingFIFOQueueV2.Options.merge
+MERGE = merging(PaddingFIFOQueueV2.Options)
 
 
 def _holds(shapes: Sequence[object]) -> bool:
@@ -328,9 +325,8 @@ def padding_fifo_queue_v2(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack and _holds(shapes):
+        if is_eager() and _holds(shapes):
             _result = execute(
-                context[CURRENT],
                 "PaddingFIFOQueueV2",
                 name,
                 "component_types",

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -206,9 +204,8 @@ class PriorityQueue(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "PriorityQueue",
                     None,
                     "component_types",
@@ -240,7 +237,7 @@ class PriorityQueue(TensorOp[TString]):
 
 
 DEFAULTS = PriorityQueue.Options()
-MERGE = PriorityQueue.Options.merge
+MERGE = merging(PriorityQueue.Options)
 
 
 @describe_missing_args
@@ -308,9 +305,8 @@ def priority_queue(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "PriorityQueue",
                 name,
                 "component_types",

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     extents_of,
-    graphs,
+    is_eager,
+    merging,
     most_of,
     new,
     shapes_of,
@@ -209,9 +207,8 @@ class PriorityQueueV2(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(shapes):
+            if scope.eager and is_eager() and _holds(shapes):
                 op.handle = execute(
-                    context[CURRENT],
                     "PriorityQueueV2",
                     None,
                     "component_types",
@@ -243,7 +240,7 @@ class PriorityQueueV2(TensorOp[TResource]):
 
 
 DEFAULTS = PriorityQueueV2.Options()
-MERGE = PriorityQueueV2.Options.merge
+MERGE = merging(PriorityQueueV2.Options)
 
 
 def _holds(shapes: Sequence[object]) -> bool:
@@ -319,9 +316,8 @@ def priority_queue_v2(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack and _holds(shapes):
+        if is_eager() and _holds(shapes):
             _result = execute(
-                context[CURRENT],
                 "PriorityQueueV2",
                 name,
                 "component_types",

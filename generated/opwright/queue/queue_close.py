@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -144,9 +142,8 @@ class QueueClose(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "QueueClose",
                     None,
                     handle,
@@ -165,7 +162,7 @@ class QueueClose(Op):
 
 
 DEFAULTS = QueueClose.Options()
-MERGE = QueueClose.Options.merge
+MERGE = merging(QueueClose.Options)
 
 
 @describe_missing_args
@@ -216,9 +213,8 @@ def queue_close(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "QueueClose",
                 name,
                 handle,

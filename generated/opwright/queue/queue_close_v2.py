@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -135,9 +133,8 @@ class QueueCloseV2(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "QueueCloseV2",
                     None,
                     handle,
@@ -156,7 +153,7 @@ class QueueCloseV2(Op):
 
 
 DEFAULTS = QueueCloseV2.Options()
-MERGE = QueueCloseV2.Options.merge
+MERGE = merging(QueueCloseV2.Options)
 
 
 @describe_missing_args
@@ -202,9 +199,8 @@ def queue_close_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "QueueCloseV2",
                 name,
                 handle,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -164,9 +162,8 @@ class QueueDequeue(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.components = execute(
-                    context[CURRENT],
                     "QueueDequeue",
                     None,
                     handle,
@@ -187,7 +184,7 @@ class QueueDequeue(Op):
 
 
 DEFAULTS = QueueDequeue.Options()
-MERGE = QueueDequeue.Options.merge
+MERGE = merging(QueueDequeue.Options)
 
 
 @describe_missing_args
@@ -243,9 +240,8 @@ def queue_dequeue(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "QueueDequeue",
                 name,
                 handle,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -185,7 +183,7 @@ class QueueDequeueMany(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(n) is EagerTensor
                     or type(n) is int
@@ -194,7 +192,6 @@ class QueueDequeueMany(Op):
                 )
             ):
                 op.components = execute(
-                    context[CURRENT],
                     "QueueDequeueMany",
                     None,
                     handle,
@@ -216,7 +213,7 @@ class QueueDequeueMany(Op):
 
 
 DEFAULTS = QueueDequeueMany.Options()
-MERGE = QueueDequeueMany.Options.merge
+MERGE = merging(QueueDequeueMany.Options)
 
 
 @describe_missing_args
@@ -279,18 +276,13 @@ def queue_dequeue_many(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(n) is EagerTensor
-                or type(n) is int
-                and -2147483648 <= n <= 2147483647
-                or fits(TInt32, n)
-            )
+        if is_eager() and (
+            type(n) is EagerTensor
+            or type(n) is int
+            and -2147483648 <= n <= 2147483647
+            or fits(TInt32, n)
         ):
             _result = execute(
-                context[CURRENT],
                 "QueueDequeueMany",
                 name,
                 handle,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -171,7 +169,7 @@ class QueueDequeueManyV2(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(n) is EagerTensor
                     or type(n) is int
@@ -180,7 +178,6 @@ class QueueDequeueManyV2(Op):
                 )
             ):
                 op.components = execute(
-                    context[CURRENT],
                     "QueueDequeueManyV2",
                     None,
                     handle,
@@ -202,7 +199,7 @@ class QueueDequeueManyV2(Op):
 
 
 DEFAULTS = QueueDequeueManyV2.Options()
-MERGE = QueueDequeueManyV2.Options.merge
+MERGE = merging(QueueDequeueManyV2.Options)
 
 
 @describe_missing_args
@@ -259,18 +256,13 @@ def queue_dequeue_many_v2(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(n) is EagerTensor
-                or type(n) is int
-                and -2147483648 <= n <= 2147483647
-                or fits(TInt32, n)
-            )
+        if is_eager() and (
+            type(n) is EagerTensor
+            or type(n) is int
+            and -2147483648 <= n <= 2147483647
+            or fits(TInt32, n)
         ):
             _result = execute(
-                context[CURRENT],
                 "QueueDequeueManyV2",
                 name,
                 handle,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -174,7 +172,7 @@ class QueueDequeueUpTo(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(n) is EagerTensor
                     or type(n) is int
@@ -183,7 +181,6 @@ class QueueDequeueUpTo(Op):
                 )
             ):
                 op.components = execute(
-                    context[CURRENT],
                     "QueueDequeueUpTo",
                     None,
                     handle,
@@ -205,7 +202,7 @@ class QueueDequeueUpTo(Op):
 
 
 DEFAULTS = QueueDequeueUpTo.Options()
-MERGE = QueueDequeueUpTo.Options.merge
+MERGE = merging(QueueDequeueUpTo.Options)
 
 
 @describe_missing_args
@@ -264,18 +261,13 @@ def queue_dequeue_up_to(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(n) is EagerTensor
-                or type(n) is int
-                and -2147483648 <= n <= 2147483647
-                or fits(TInt32, n)
-            )
+        if is_eager() and (
+            type(n) is EagerTensor
+            or type(n) is int
+            and -2147483648 <= n <= 2147483647
+            or fits(TInt32, n)
         ):
             _result = execute(
-                context[CURRENT],
                 "QueueDequeueUpTo",
                 name,
                 handle,

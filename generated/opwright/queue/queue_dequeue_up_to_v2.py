@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -171,7 +169,7 @@ class QueueDequeueUpToV2(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(n) is EagerTensor
                     or type(n) is int
@@ -180,7 +178,6 @@ class QueueDequeueUpToV2(Op):
                 )
             ):
                 op.components = execute(
-                    context[CURRENT],
                     "QueueDequeueUpToV2",
                     None,
                     handle,
@@ -202,7 +199,7 @@ class QueueDequeueUpToV2(Op):
 
 
 DEFAULTS = QueueDequeueUpToV2.Options()
-MERGE = QueueDequeueUpToV2.Options.merge
+MERGE = merging(QueueDequeueUpToV2.Options)
 
 
 @describe_missing_args
@@ -258,18 +255,13 @@ def queue_dequeue_up_to_v2(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(n) is EagerTensor
-                or type(n) is int
-                and -2147483648 <= n <= 2147483647
-                or fits(TInt32, n)
-            )
+        if is_eager() and (
+            type(n) is EagerTensor
+            or type(n) is int
+            and -2147483648 <= n <= 2147483647
+            or fits(TInt32, n)
         ):
             _result = execute(
-                context[CURRENT],
                 "QueueDequeueUpToV2",
                 name,
                 handle,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -156,9 +154,8 @@ class QueueDequeueV2(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.components = execute(
-                    context[CURRENT],
                     "QueueDequeueV2",
                     None,
                     handle,
@@ -179,7 +176,7 @@ class QueueDequeueV2(Op):
 
 
 DEFAULTS = QueueDequeueV2.Options()
-MERGE = QueueDequeueV2.Options.merge
+MERGE = merging(QueueDequeueV2.Options)
 
 
 @describe_missing_args
@@ -231,9 +228,8 @@ def queue_dequeue_v2(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "QueueDequeueV2",
                 name,
                 handle,

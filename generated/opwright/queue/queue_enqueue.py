@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -160,9 +158,8 @@ class QueueEnqueue(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "QueueEnqueue",
                     None,
                     handle,
@@ -182,7 +179,7 @@ class QueueEnqueue(Op):
 
 
 DEFAULTS = QueueEnqueue.Options()
-MERGE = QueueEnqueue.Options.merge
+MERGE = merging(QueueEnqueue.Options)
 
 
 @describe_missing_args
@@ -237,15 +234,9 @@ def queue_enqueue(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "QueueEnqueue",
-                name,
-                handle,
-                components,
-                "timeout_ms",
-                timeout_ms,
+                "QueueEnqueue", name, handle, components, "timeout_ms", timeout_ms
             )
             return _result
     except Exception as error:

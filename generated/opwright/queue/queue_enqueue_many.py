@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -164,9 +162,8 @@ class QueueEnqueueMany(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "QueueEnqueueMany",
                     None,
                     handle,
@@ -186,7 +183,7 @@ class QueueEnqueueMany(Op):
 
 
 DEFAULTS = QueueEnqueueMany.Options()
-MERGE = QueueEnqueueMany.Options.merge
+MERGE = merging(QueueEnqueueMany.Options)
 
 
 @describe_missing_args
@@ -243,15 +240,9 @@ def queue_enqueue_many(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "QueueEnqueueMany",
-                name,
-                handle,
-                components,
-                "timeout_ms",
-                timeout_ms,
+                "QueueEnqueueMany", name, handle, components, "timeout_ms", timeout_ms
             )
             return _result
     except Exception as error:

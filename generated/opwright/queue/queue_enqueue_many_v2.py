@@ -8,17 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -157,9 +155,8 @@ class QueueEnqueueManyV2(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "QueueEnqueueManyV2",
                     None,
                     handle,
@@ -179,7 +176,7 @@ class QueueEnqueueManyV2(Op):
 
 
 DEFAULTS = QueueEnqueueManyV2.Options()
-MERGE = QueueEnqueueManyV2.Options.merge
+MERGE = merging(QueueEnqueueManyV2.Options)
 
 
 @describe_missing_args
@@ -231,15 +228,9 @@ def queue_enqueue_many_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "QueueEnqueueManyV2",
-                name,
-                handle,
-                components,
-                "timeout_ms",
-                timeout_ms,
+                "QueueEnqueueManyV2", name, handle, components, "timeout_ms", timeout_ms
             )
             return _result
     except Exception as error:

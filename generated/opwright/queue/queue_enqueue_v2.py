@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -151,9 +149,8 @@ class QueueEnqueueV2(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "QueueEnqueueV2",
                     None,
                     handle,
@@ -173,7 +170,7 @@ class QueueEnqueueV2(Op):
 
 
 DEFAULTS = QueueEnqueueV2.Options()
-MERGE = QueueEnqueueV2.Options.merge
+MERGE = merging(QueueEnqueueV2.Options)
 
 
 @describe_missing_args
@@ -223,15 +220,9 @@ def queue_enqueue_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "QueueEnqueueV2",
-                name,
-                handle,
-                components,
-                "timeout_ms",
-                timeout_ms,
+                "QueueEnqueueV2", name, handle, components, "timeout_ms", timeout_ms
             )
             return _result
     except Exception as error:

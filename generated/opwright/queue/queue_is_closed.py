@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -108,8 +105,8 @@ class QueueIsClosed(TensorOp[TBool]):
         op: QueueIsClosed = new(QueueIsClosed)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.is_closed = execute(context[CURRENT], "QueueIsClosed", None, handle)
+            if scope.eager and is_eager():
+                op.is_closed = execute("QueueIsClosed", None, handle)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -157,8 +154,8 @@ def queue_is_closed(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "QueueIsClosed", name, handle)
+        if is_eager():
+            _result = execute("QueueIsClosed", name, handle)
             return _result
     except Exception as error:
         fast_path_error = error

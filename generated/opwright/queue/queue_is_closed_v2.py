@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -101,10 +98,8 @@ class QueueIsClosedV2(TensorOp[TBool]):
         op: QueueIsClosedV2 = new(QueueIsClosedV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.is_closed = execute(
-                    context[CURRENT], "QueueIsClosedV2", None, handle
-                )
+            if scope.eager and is_eager():
+                op.is_closed = execute("QueueIsClosedV2", None, handle)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -148,8 +143,8 @@ def queue_is_closed_v2(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "QueueIsClosedV2", name, handle)
+        if is_eager():
+            _result = execute("QueueIsClosedV2", name, handle)
             return _result
     except Exception as error:
         fast_path_error = error

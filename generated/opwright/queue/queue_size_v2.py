@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -102,8 +99,8 @@ class QueueSizeV2(TensorOp[TInt32]):
         op: QueueSizeV2 = new(QueueSizeV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.size = execute(context[CURRENT], "QueueSizeV2", None, handle)
+            if scope.eager and is_eager():
+                op.size = execute("QueueSizeV2", None, handle)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -148,8 +145,8 @@ def queue_size_v2(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "QueueSizeV2", name, handle)
+        if is_eager():
+            _result = execute("QueueSizeV2", name, handle)
             return _result
     except Exception as error:
         fast_path_error = error

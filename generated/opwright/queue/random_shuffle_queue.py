@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -251,9 +249,8 @@ class RandomShuffleQueue(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(opts.min_after_dequeue):
+            if scope.eager and is_eager() and _holds(opts.min_after_dequeue):
                 op.handle = execute(
-                    context[CURRENT],
                     "RandomShuffleQueue",
                     None,
                     "component_types",
@@ -294,7 +291,7 @@ class RandomShuffleQueue(TensorOp[TString]):
 
 
 DEFAULTS = RandomShuffleQueue.Options()
-MERGE = RandomShuffleQueue.Options.merge
+MERGE = merging(RandomShuffleQueue.Options)
 
 
 def _holds(min_after_dequeue: int) -> bool:
@@ -379,9 +376,8 @@ def random_shuffle_queue(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack and _holds(min_after_dequeue):
+        if is_eager() and _holds(min_after_dequeue):
             _result = execute(
-                context[CURRENT],
                 "RandomShuffleQueue",
                 name,
                 "component_types",

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -15,13 +13,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     extents_of,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     most_of,
     new,
     shapes_of,
@@ -257,11 +255,10 @@ class RandomShuffleQueueV2(TensorOp[TResource]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(opts.shapes, opts.min_after_dequeue)
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "RandomShuffleQueueV2",
                     None,
                     "component_types",
@@ -302,7 +299,7 @@ class RandomShuffleQueueV2(TensorOp[TResource]):
 
 
 DEFAULTS = RandomShuffleQueueV2.Options()
-MERGE = RandomShuffleQueueV2.Options.merge
+MERGE = merging(RandomShuffleQueueV2.Options)
 
 
 def _holds(shapes: Sequence[object], min_after_dequeue: int) -> bool:
@@ -390,9 +387,8 @@ def random_shuffle_queue_v2(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack and _holds(shapes, min_after_dequeue):
+        if is_eager() and _holds(shapes, min_after_dequeue):
             _result = execute(
-                context[CURRENT],
                 "RandomShuffleQueueV2",
                 name,
                 "component_types",

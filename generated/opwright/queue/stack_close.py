@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -89,8 +86,8 @@ class StackClose(Op):
         op: StackClose = new(StackClose)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "StackClose", None, handle)
+            if scope.eager and is_eager():
+                execute("StackClose", None, handle)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -130,8 +127,8 @@ def stack_close(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "StackClose", name, handle)
+        if is_eager():
+            _result = execute("StackClose", name, handle)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -99,8 +96,8 @@ class StackCloseV2(Op):
         op: StackCloseV2 = new(StackCloseV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "StackCloseV2", None, handle)
+            if scope.eager and is_eager():
+                execute("StackCloseV2", None, handle)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -145,8 +142,8 @@ def stack_close_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "StackCloseV2", name, handle)
+        if is_eager():
+            _result = execute("StackCloseV2", name, handle)
             return _result
     except Exception as error:
         fast_path_error = error

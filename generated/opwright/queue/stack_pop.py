@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -120,9 +117,8 @@ class StackPop(TensorOp[ElemType]):
         op: StackPop[UElemType] = new(StackPop)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.elem = execute(
-                    context[CURRENT],
                     "StackPop",
                     None,
                     handle,
@@ -177,9 +173,8 @@ def stack_pop(
     fast_path_error = None
     _result: Output[UElemType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "StackPop",
                 name,
                 handle,

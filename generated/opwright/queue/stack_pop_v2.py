@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -116,9 +113,8 @@ class StackPopV2(TensorOp[ElemType]):
         op: StackPopV2[UElemType] = new(StackPopV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.elem = execute(
-                    context[CURRENT],
                     "StackPopV2",
                     None,
                     handle,
@@ -171,9 +167,8 @@ def stack_pop_v2(
     fast_path_error = None
     _result: Output[UElemType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "StackPopV2",
                 name,
                 handle,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -151,15 +149,9 @@ class StackPush(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
-                    "StackPush",
-                    None,
-                    handle,
-                    elem,
-                    "swap_memory",
-                    opts.swap_memory,
+                    "StackPush", None, handle, elem, "swap_memory", opts.swap_memory
                 )
                 return op
         except Exception as error:
@@ -170,7 +162,7 @@ class StackPush(TensorOp[T]):
 
 
 DEFAULTS = StackPush.Options()
-MERGE = StackPush.Options.merge
+MERGE = merging(StackPush.Options)
 
 
 @describe_missing_args
@@ -217,9 +209,8 @@ def stack_push(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "StackPush",
                 name,
                 handle,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -158,15 +156,9 @@ class StackPushV2(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
-                    "StackPushV2",
-                    None,
-                    handle,
-                    elem,
-                    "swap_memory",
-                    opts.swap_memory,
+                    "StackPushV2", None, handle, elem, "swap_memory", opts.swap_memory
                 )
                 return op
         except Exception as error:
@@ -177,7 +169,7 @@ class StackPushV2(TensorOp[T]):
 
 
 DEFAULTS = StackPushV2.Options()
-MERGE = StackPushV2.Options.merge
+MERGE = merging(StackPushV2.Options)
 
 
 @describe_missing_args
@@ -227,9 +219,8 @@ def stack_push_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "StackPushV2",
                 name,
                 handle,

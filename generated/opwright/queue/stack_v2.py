@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     TResource,
     TensorOp,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -157,7 +155,7 @@ class StackV2(TensorOp[TResource]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(max_size) is EagerTensor
                     or type(max_size) is int
@@ -166,7 +164,6 @@ class StackV2(TensorOp[TResource]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "StackV2",
                     None,
                     max_size,
@@ -187,7 +184,7 @@ class StackV2(TensorOp[TResource]):
 
 
 DEFAULTS = StackV2.Options()
-MERGE = StackV2.Options.merge
+MERGE = merging(StackV2.Options)
 
 
 @describe_missing_args
@@ -240,18 +237,13 @@ def stack_v2(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(max_size) is EagerTensor
-                or type(max_size) is int
-                and -2147483648 <= max_size <= 2147483647
-                or fits(TInt32, max_size)
-            )
+        if is_eager() and (
+            type(max_size) is EagerTensor
+            or type(max_size) is int
+            and -2147483648 <= max_size <= 2147483647
+            or fits(TInt32, max_size)
         ):
             _result = execute(
-                context[CURRENT],
                 "StackV2",
                 name,
                 max_size,

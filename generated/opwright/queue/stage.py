@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -191,9 +189,8 @@ class Stage(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "Stage",
                     None,
                     values,
@@ -223,7 +220,7 @@ class Stage(Op):
 
 
 DEFAULTS = Stage.Options()
-MERGE = Stage.Options.merge
+MERGE = merging(Stage.Options)
 
 
 @describe_missing_args
@@ -284,9 +281,8 @@ def stage(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "Stage",
                 name,
                 values,

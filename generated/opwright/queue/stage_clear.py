@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -164,9 +162,8 @@ class StageClear(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "StageClear",
                     None,
                     "capacity",
@@ -198,7 +195,7 @@ class StageClear(Op):
 
 
 DEFAULTS = StageClear.Options()
-MERGE = StageClear.Options.merge
+MERGE = merging(StageClear.Options)
 
 
 @describe_missing_args
@@ -250,9 +247,8 @@ def stage_clear(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "StageClear",
                 name,
                 "capacity",

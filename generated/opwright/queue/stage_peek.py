@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
     value_of,
 )
@@ -198,7 +196,7 @@ class StagePeek(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(index) is EagerTensor
                     or type(index) is int
@@ -208,7 +206,6 @@ class StagePeek(Op):
                 and _holds(index)
             ):
                 op.values = execute(
-                    context[CURRENT],
                     "StagePeek",
                     None,
                     index,
@@ -241,7 +238,7 @@ class StagePeek(Op):
 
 
 DEFAULTS = StagePeek.Options()
-MERGE = StagePeek.Options.merge
+MERGE = merging(StagePeek.Options)
 
 
 def _holds(index: object) -> bool:
@@ -309,8 +306,7 @@ def stage_peek(
     _result: list[Output[AnyDType]]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(index) is EagerTensor
                 or type(index) is int
@@ -320,7 +316,6 @@ def stage_peek(
             and _holds(index)
         ):
             _result = execute(
-                context[CURRENT],
                 "StagePeek",
                 name,
                 index,

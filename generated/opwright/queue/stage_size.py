@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     TensorOp,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -177,9 +175,8 @@ class StageSize(TensorOp[TInt32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.size = execute(
-                    context[CURRENT],
                     "StageSize",
                     None,
                     "capacity",
@@ -211,7 +208,7 @@ class StageSize(TensorOp[TInt32]):
 
 
 DEFAULTS = StageSize.Options()
-MERGE = StageSize.Options.merge
+MERGE = merging(StageSize.Options)
 
 
 @describe_missing_args
@@ -266,9 +263,8 @@ def stage_size(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "StageSize",
                 name,
                 "capacity",

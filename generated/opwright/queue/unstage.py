@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -184,9 +182,8 @@ class Unstage(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.values = execute(
-                    context[CURRENT],
                     "Unstage",
                     None,
                     "capacity",
@@ -218,7 +215,7 @@ class Unstage(Op):
 
 
 DEFAULTS = Unstage.Options()
-MERGE = Unstage.Options.merge
+MERGE = merging(Unstage.Options)
 
 
 @describe_missing_args
@@ -274,9 +271,8 @@ def unstage(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "Unstage",
                 name,
                 "capacity",

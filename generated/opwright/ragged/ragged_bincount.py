@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,15 +13,15 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fit_pair,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     some_dtype_of,
     value_of,
@@ -203,7 +201,7 @@ class RaggedBincount(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(splits) is EagerTensor
                     or type(splits) is int
@@ -217,7 +215,6 @@ class RaggedBincount(TensorOp[T]):
                 and _holds(splits, size, weights)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "RaggedBincount",
                     None,
                     splits,
@@ -239,7 +236,7 @@ class RaggedBincount(TensorOp[T]):
 
 
 DEFAULTS = RaggedBincount.Options()
-MERGE = RaggedBincount.Options.merge
+MERGE = merging(RaggedBincount.Options)
 
 
 def _holds(splits: object, size: object, weights: object) -> bool:
@@ -315,8 +312,7 @@ def ragged_bincount(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(splits) is EagerTensor
                 or type(splits) is int
@@ -330,7 +326,6 @@ def ragged_bincount(
             and _holds(splits, size, weights)
         ):
             _result = execute(
-                context[CURRENT],
                 "RaggedBincount",
                 name,
                 splits,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -237,7 +235,7 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(splits) is EagerTensor
                     or type(splits) is int
@@ -246,7 +244,6 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
                 )
             ):
                 op.output_indices, op.output_values, op.output_dense_shape = execute(
-                    context[CURRENT],
                     "RaggedCountSparseOutput",
                     None,
                     splits,
@@ -276,7 +273,7 @@ class RaggedCountSparseOutput(Op, Generic[OutputType]):
 
 
 DEFAULTS = RaggedCountSparseOutput.Options()
-MERGE = RaggedCountSparseOutput.Options.merge
+MERGE = merging(RaggedCountSparseOutput.Options)
 
 
 @describe_missing_args
@@ -350,19 +347,14 @@ def ragged_count_sparse_output(
     fast_path_error = None
     _result: RaggedCountSparseOutputOutputs[UOutputType]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(splits) is EagerTensor
-                or type(splits) is int
-                and -9223372036854775808 <= splits <= 9223372036854775807
-                or fits(TInt64, splits)
-            )
+        if is_eager() and (
+            type(splits) is EagerTensor
+            or type(splits) is int
+            and -9223372036854775808 <= splits <= 9223372036854775807
+            or fits(TInt64, splits)
         ):
             _result = RaggedCountSparseOutputOutputs._make(
                 execute(
-                    context[CURRENT],
                     "RaggedCountSparseOutput",
                     name,
                     splits,

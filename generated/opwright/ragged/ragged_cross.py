@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -16,15 +14,14 @@ from opwright_runtime.gencode import (
     all_tensors,
     as_bool,
     as_dtype,
-    context,
     crosses_of,
     describe_missing_args,
     dtype_name,
     dtype_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     tensors_of,
 )
@@ -240,7 +237,7 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(sparse_indices) or fits(TInt64, sparse_indices))
                 and (all_tensors(sparse_shape) or fits(TInt64, sparse_shape))
                 and _holds(
@@ -252,7 +249,6 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
                 )
             ):
                 op.output_values, op.output_row_splits = execute(
-                    context[CURRENT],
                     "RaggedCross",
                     None,
                     ragged_values,
@@ -419,8 +415,7 @@ def ragged_cross(
     _result: RaggedCrossOutputs[UOutValuesType, UOutRowSplitsType]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (all_tensors(sparse_indices) or fits(TInt64, sparse_indices))
             and (all_tensors(sparse_shape) or fits(TInt64, sparse_shape))
             and _holds(
@@ -433,7 +428,6 @@ def ragged_cross(
         ):
             _result = RaggedCrossOutputs._make(
                 execute(
-                    context[CURRENT],
                     "RaggedCross",
                     name,
                     ragged_values,

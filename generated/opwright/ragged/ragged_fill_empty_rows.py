@@ -6,21 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fit_pair,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     value_of,
 )
@@ -188,7 +185,7 @@ class RaggedFillEmptyRows(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(value_rowids) is EagerTensor
                     or type(value_rowids) is int
@@ -213,7 +210,6 @@ class RaggedFillEmptyRows(Op, Generic[T]):
                     op.empty_row_indicator,
                     op.reverse_index_map,
                 ) = execute(
-                    context[CURRENT],
                     "RaggedFillEmptyRows",
                     None,
                     value_rowids,
@@ -294,8 +290,7 @@ def ragged_fill_empty_rows(
     _result: RaggedFillEmptyRowsOutputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(value_rowids) is EagerTensor
                 or type(value_rowids) is int
@@ -316,7 +311,6 @@ def ragged_fill_empty_rows(
         ):
             _result = RaggedFillEmptyRowsOutputs._make(
                 execute(
-                    context[CURRENT],
                     "RaggedFillEmptyRows",
                     name,
                     value_rowids,

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -144,7 +141,7 @@ class RaggedFillEmptyRowsGrad(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(reverse_index_map) is EagerTensor
                     or type(reverse_index_map) is int
@@ -153,11 +150,7 @@ class RaggedFillEmptyRowsGrad(Op, Generic[T]):
                 )
             ):
                 op.d_values, op.d_default_value = execute(
-                    context[CURRENT],
-                    "RaggedFillEmptyRowsGrad",
-                    None,
-                    reverse_index_map,
-                    grad_values,
+                    "RaggedFillEmptyRowsGrad", None, reverse_index_map, grad_values
                 )
                 return op
         except Exception as error:
@@ -210,24 +203,14 @@ def ragged_fill_empty_rows_grad(
     fast_path_error = None
     _result: RaggedFillEmptyRowsGradOutputs[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(reverse_index_map) is EagerTensor
-                or type(reverse_index_map) is int
-                and -9223372036854775808 <= reverse_index_map <= 9223372036854775807
-                or fits(TInt64, reverse_index_map)
-            )
+        if is_eager() and (
+            type(reverse_index_map) is EagerTensor
+            or type(reverse_index_map) is int
+            and -9223372036854775808 <= reverse_index_map <= 9223372036854775807
+            or fits(TInt64, reverse_index_map)
         ):
             _result = RaggedFillEmptyRowsGradOutputs._make(
-                execute(
-                    context[CURRENT],
-                    "RaggedFillEmptyRowsGrad",
-                    name,
-                    reverse_index_map,
-                    grad_values,
-                )
+                execute("RaggedFillEmptyRowsGrad", name, reverse_index_map, grad_values)
             )
             return _result
     except Exception as error:

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     TInt64,
     all_tensors,
-    context,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     new,
     rank_of,
     tensors_of,
@@ -181,7 +178,7 @@ class RaggedGather(Op, Generic[Tsplits, Tvalues]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     all_tensors(params_nested_splits)
                     or fit_together(TInt64, params_nested_splits)
@@ -189,7 +186,6 @@ class RaggedGather(Op, Generic[Tsplits, Tvalues]):
                 and _holds(params_nested_splits, indices, OUTPUT_RAGGED_RANK)
             ):
                 op.output_nested_splits, op.output_dense_values = execute(
-                    context[CURRENT],
                     "RaggedGather",
                     None,
                     params_nested_splits,
@@ -284,8 +280,7 @@ def ragged_gather(
     _result: RaggedGatherOutputs[Usplits, Uvalues]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 all_tensors(params_nested_splits)
                 or fit_together(TInt64, params_nested_splits)
@@ -294,7 +289,6 @@ def ragged_gather(
         ):
             _result = RaggedGatherOutputs._make(
                 execute(
-                    context[CURRENT],
                     "RaggedGather",
                     name,
                     params_nested_splits,

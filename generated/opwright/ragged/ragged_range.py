@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     Op,
@@ -16,12 +14,11 @@ from opwright_runtime.gencode import (
     TInt32,
     TInt64,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
     has_room,
+    is_eager,
     new,
     some_dtype_of,
     steps_of,
@@ -193,7 +190,7 @@ class RaggedRange(Op, Generic[Tsplits, T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(starts) is type(limits) is type(deltas) is EagerTensor
                     or fit_together(TInt32, starts, limits, deltas)
@@ -201,7 +198,6 @@ class RaggedRange(Op, Generic[Tsplits, T]):
                 and _holds(starts, limits, deltas)
             ):
                 op.rt_nested_splits, op.rt_dense_values = execute(
-                    context[CURRENT],
                     "RaggedRange",
                     None,
                     starts,
@@ -304,8 +300,7 @@ def ragged_range(
     _result: RaggedRangeOutputs[Usplits, U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(starts) is type(limits) is type(deltas) is EagerTensor
                 or fit_together(TInt32, starts, limits, deltas)
@@ -314,7 +309,6 @@ def ragged_range(
         ):
             _result = RaggedRangeOutputs._make(
                 execute(
-                    context[CURRENT],
                     "RaggedRange",
                     name,
                     starts,

@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
     Scope,
     TInt64,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -201,9 +198,8 @@ class RaggedTensorFromVariant(Op, Generic[Tsplits, Tvalues]):
         op: RaggedTensorFromVariant[Usplits, Uvalues] = new(RaggedTensorFromVariant)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(output_ragged_rank):
+            if scope.eager and is_eager() and _holds(output_ragged_rank):
                 op.output_nested_splits, op.output_dense_values = execute(
-                    context[CURRENT],
                     "RaggedTensorFromVariant",
                     None,
                     encoded_ragged,
@@ -326,10 +322,9 @@ def ragged_tensor_from_variant(
     fast_path_error = None
     _result: RaggedTensorFromVariantOutputs[Usplits, Uvalues]
     try:
-        if context[EAGER] and not graphs.stack and _holds(output_ragged_rank):
+        if is_eager() and _holds(output_ragged_rank):
             _result = RaggedTensorFromVariantOutputs._make(
                 execute(
-                    context[CURRENT],
                     "RaggedTensorFromVariant",
                     name,
                     encoded_ragged,

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     TInt64,
     all_tensors,
-    context,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -174,18 +171,14 @@ class RaggedTensorToSparse(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     all_tensors(rt_nested_splits)
                     or fit_together(TInt64, rt_nested_splits)
                 )
             ):
                 op.sparse_indices, op.sparse_values, op.sparse_dense_shape = execute(
-                    context[CURRENT],
-                    "RaggedTensorToSparse",
-                    None,
-                    rt_nested_splits,
-                    rt_dense_values,
+                    "RaggedTensorToSparse", None, rt_nested_splits, rt_dense_values
                 )
                 return op
         except Exception as error:
@@ -250,21 +243,11 @@ def ragged_tensor_to_sparse(
     fast_path_error = None
     _result: RaggedTensorToSparseOutputs[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                all_tensors(rt_nested_splits) or fit_together(TInt64, rt_nested_splits)
-            )
+        if is_eager() and (
+            all_tensors(rt_nested_splits) or fit_together(TInt64, rt_nested_splits)
         ):
             _result = RaggedTensorToSparseOutputs._make(
-                execute(
-                    context[CURRENT],
-                    "RaggedTensorToSparse",
-                    name,
-                    rt_nested_splits,
-                    rt_dense_values,
-                )
+                execute("RaggedTensorToSparse", name, rt_nested_splits, rt_dense_values)
             )
             return _result
     except Exception as error:

@@ -6,22 +6,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     all_tensors,
     contents_of,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fit_pair,
     fit_together,
-    graphs,
     has_room,
+    is_eager,
     is_rising,
     last_of,
     least_of,
@@ -226,7 +223,7 @@ class RaggedTensorToTensor(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(values) is type(default_value) is EagerTensor
                     or fit_pair(None, values, default_value)
@@ -244,7 +241,6 @@ class RaggedTensorToTensor(TensorOp[T]):
                 )
             ):
                 op.result = execute(
-                    context[CURRENT],
                     "RaggedTensorToTensor",
                     None,
                     shape,
@@ -418,8 +414,7 @@ def ragged_tensor_to_tensor(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(values) is type(default_value) is EagerTensor
                 or fit_pair(None, values, default_value)
@@ -433,7 +428,6 @@ def ragged_tensor_to_tensor(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "RaggedTensorToTensor",
                 name,
                 shape,

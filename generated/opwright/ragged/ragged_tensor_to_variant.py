@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt64,
@@ -17,12 +15,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     all_tensors,
     as_bool,
-    context,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
     has_room,
+    is_eager,
     new,
     sizes_of,
     tensors_of,
@@ -156,7 +153,7 @@ class RaggedTensorToVariant(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     all_tensors(rt_nested_splits)
                     or fit_together(TInt64, rt_nested_splits)
@@ -164,7 +161,6 @@ class RaggedTensorToVariant(TensorOp[TVariant]):
                 and _holds(rt_nested_splits, rt_dense_values, batched_input)
             ):
                 op.encoded_ragged = execute(
-                    context[CURRENT],
                     "RaggedTensorToVariant",
                     None,
                     rt_nested_splits,
@@ -250,15 +246,13 @@ def ragged_tensor_to_variant(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 all_tensors(rt_nested_splits) or fit_together(TInt64, rt_nested_splits)
             )
             and _holds(rt_nested_splits, rt_dense_values, batched_input)
         ):
             _result = execute(
-                context[CURRENT],
                 "RaggedTensorToVariant",
                 name,
                 rt_nested_splits,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -19,14 +17,13 @@ from opwright_runtime.gencode import (
     are_joined,
     as_dtype,
     contents_of,
-    context,
     describe_missing_args,
     dtype_name,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     rank_of,
 )
@@ -169,7 +166,7 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(dense_values_shape) is EagerTensor
                     or type(dense_values_shape) is int
@@ -185,7 +182,6 @@ class RaggedTensorToVariantGradient(TensorOp[Tvalues]):
                 and _holds(encoded_ragged_grad, row_splits, dense_values_shape, Tvalues)
             ):
                 op.dense_values_grad = execute(
-                    context[CURRENT],
                     "RaggedTensorToVariantGradient",
                     None,
                     encoded_ragged_grad,
@@ -282,8 +278,7 @@ def ragged_tensor_to_variant_gradient(
     _result: Output[Uvalues]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(dense_values_shape) is EagerTensor
                 or type(dense_values_shape) is int
@@ -299,7 +294,6 @@ def ragged_tensor_to_variant_gradient(
             and _holds(encoded_ragged_grad, row_splits, dense_values_shape, Tvalues)
         ):
             _result = execute(
-                context[CURRENT],
                 "RaggedTensorToVariantGradient",
                 name,
                 encoded_ragged_grad,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,13 +13,13 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -187,7 +185,7 @@ class AllCandidateSampler(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(true_classes) is EagerTensor
                     or type(true_classes) is int
@@ -201,7 +199,6 @@ class AllCandidateSampler(Op):
                     op.true_expected_count,
                     op.sampled_expected_count,
                 ) = execute(
-                    context[CURRENT],
                     "AllCandidateSampler",
                     None,
                     true_classes,
@@ -234,7 +231,7 @@ class AllCandidateSampler(Op):
 
 
 DEFAULTS = AllCandidateSampler.Options()
-MERGE = AllCandidateSampler.Options.merge
+MERGE = merging(AllCandidateSampler.Options)
 
 
 def _holds(num_sampled: int) -> bool:
@@ -305,8 +302,7 @@ def all_candidate_sampler(
     _result: AllCandidateSamplerOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(true_classes) is EagerTensor
                 or type(true_classes) is int
@@ -317,7 +313,6 @@ def all_candidate_sampler(
         ):
             _result = AllCandidateSamplerOutputs._make(
                 execute(
-                    context[CURRENT],
                     "AllCandidateSampler",
                     name,
                     true_classes,

@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -132,7 +129,7 @@ class AnonymousRandomSeedGenerator(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(seed) is EagerTensor
                     or type(seed) is int
@@ -147,7 +144,7 @@ class AnonymousRandomSeedGenerator(Op):
                 )
             ):
                 op.handle, op.deleter = execute(
-                    context[CURRENT], "AnonymousRandomSeedGenerator", None, seed, seed2
+                    "AnonymousRandomSeedGenerator", None, seed, seed2
                 )
                 return op
         except Exception as error:
@@ -199,8 +196,7 @@ def anonymous_random_seed_generator(
     _result: AnonymousRandomSeedGeneratorOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(seed) is EagerTensor
                 or type(seed) is int
@@ -215,9 +211,7 @@ def anonymous_random_seed_generator(
             )
         ):
             _result = AnonymousRandomSeedGeneratorOutputs._make(
-                execute(
-                    context[CURRENT], "AnonymousRandomSeedGenerator", name, seed, seed2
-                )
+                execute("AnonymousRandomSeedGenerator", name, seed, seed2)
             )
             return _result
     except Exception as error:

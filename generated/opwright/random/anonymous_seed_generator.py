@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TBool,
     TInt64,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -140,7 +137,7 @@ class AnonymousSeedGenerator(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(seed) is EagerTensor
                     or type(seed) is int
@@ -156,12 +153,7 @@ class AnonymousSeedGenerator(Op):
                 and (type(reshuffle) is EagerTensor or fits(TBool, reshuffle))
             ):
                 op.handle, op.deleter = execute(
-                    context[CURRENT],
-                    "AnonymousSeedGenerator",
-                    None,
-                    seed,
-                    seed2,
-                    reshuffle,
+                    "AnonymousSeedGenerator", None, seed, seed2, reshuffle
                 )
                 return op
         except Exception as error:
@@ -218,8 +210,7 @@ def anonymous_seed_generator(
     _result: AnonymousSeedGeneratorOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(seed) is EagerTensor
                 or type(seed) is int
@@ -235,14 +226,7 @@ def anonymous_seed_generator(
             and (type(reshuffle) is EagerTensor or fits(TBool, reshuffle))
         ):
             _result = AnonymousSeedGeneratorOutputs._make(
-                execute(
-                    context[CURRENT],
-                    "AnonymousSeedGenerator",
-                    name,
-                    seed,
-                    seed2,
-                    reshuffle,
-                )
+                execute("AnonymousSeedGenerator", name, seed, seed2, reshuffle)
             )
             return _result
     except Exception as error:

@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -106,10 +103,8 @@ class DeleteRandomSeedGenerator(Op):
         op: DeleteRandomSeedGenerator = new(DeleteRandomSeedGenerator)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(
-                    context[CURRENT], "DeleteRandomSeedGenerator", None, handle, deleter
-                )
+            if scope.eager and is_eager():
+                execute("DeleteRandomSeedGenerator", None, handle, deleter)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -155,10 +150,8 @@ def delete_random_seed_generator(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "DeleteRandomSeedGenerator", name, handle, deleter
-            )
+        if is_eager():
+            _result = execute("DeleteRandomSeedGenerator", name, handle, deleter)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TResource,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -92,8 +89,8 @@ class DummySeedGenerator(TensorOp[TResource]):
         op: DummySeedGenerator = new(DummySeedGenerator)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.handle = execute(context[CURRENT], "DummySeedGenerator", None)
+            if scope.eager and is_eager():
+                op.handle = execute("DummySeedGenerator", None)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -133,8 +130,8 @@ def dummy_seed_generator(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "DummySeedGenerator", name)
+        if is_eager():
+            _result = execute("DummySeedGenerator", name)
             return _result
     except Exception as error:
         fast_path_error = error

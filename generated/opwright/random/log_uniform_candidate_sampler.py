@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,13 +15,13 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -226,7 +224,7 @@ class LogUniformCandidateSampler(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(true_classes) is EagerTensor
                     or type(true_classes) is int
@@ -240,7 +238,6 @@ class LogUniformCandidateSampler(Op):
                     op.true_expected_count,
                     op.sampled_expected_count,
                 ) = execute(
-                    context[CURRENT],
                     "LogUniformCandidateSampler",
                     None,
                     true_classes,
@@ -276,7 +273,7 @@ class LogUniformCandidateSampler(Op):
 
 
 DEFAULTS = LogUniformCandidateSampler.Options()
-MERGE = LogUniformCandidateSampler.Options.merge
+MERGE = merging(LogUniformCandidateSampler.Options)
 
 
 def _holds(num_sampled: int) -> bool:
@@ -364,8 +361,7 @@ def log_uniform_candidate_sampler(
     _result: LogUniformCandidateSamplerOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(true_classes) is EagerTensor
                 or type(true_classes) is int
@@ -376,7 +372,6 @@ def log_uniform_candidate_sampler(
         ):
             _result = LogUniformCandidateSamplerOutputs._make(
                 execute(
-                    context[CURRENT],
                     "LogUniformCandidateSampler",
                     name,
                     true_classes,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -17,14 +15,14 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     dtype_name,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     sizes_of,
     value_of,
@@ -230,7 +228,7 @@ class Multinomial(TensorOp[OutputDtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_samples) is EagerTensor
                     or type(num_samples) is int
@@ -240,7 +238,6 @@ class Multinomial(TensorOp[OutputDtype]):
                 and _holds(logits, num_samples, output_dtype)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "Multinomial",
                     None,
                     logits,
@@ -268,7 +265,7 @@ class Multinomial(TensorOp[OutputDtype]):
 
 
 DEFAULTS = Multinomial.Options()
-MERGE = Multinomial.Options.merge
+MERGE = merging(Multinomial.Options)
 
 
 def _holds(logits: object, num_samples: object, output_dtype: object) -> bool:
@@ -371,8 +368,7 @@ def multinomial(
     _result: Output[UOutputDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_samples) is EagerTensor
                 or type(num_samples) is int
@@ -382,7 +378,6 @@ def multinomial(
             and _holds(logits, num_samples, output_dtype)
         ):
             _result = execute(
-                context[CURRENT],
                 "Multinomial",
                 name,
                 logits,

@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     some_dtype_of,
 )
@@ -217,11 +215,10 @@ class ParameterizedTruncatedNormal(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(shape, means, stdevs, minvals, maxvals)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "ParameterizedTruncatedNormal",
                     None,
                     shape,
@@ -246,7 +243,7 @@ class ParameterizedTruncatedNormal(TensorOp[Dtype]):
 
 
 DEFAULTS = ParameterizedTruncatedNormal.Options()
-MERGE = ParameterizedTruncatedNormal.Options.merge
+MERGE = merging(ParameterizedTruncatedNormal.Options)
 
 
 def _holds(
@@ -331,13 +328,8 @@ def parameterized_truncated_normal(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(shape, means, stdevs, minvals, maxvals)
-        ):
+        if is_eager() and _holds(shape, means, stdevs, minvals, maxvals):
             _result = execute(
-                context[CURRENT],
                 "ParameterizedTruncatedNormal",
                 name,
                 shape,

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     rank_of,
     some_dtype_of,
@@ -202,9 +200,8 @@ class RandomGamma(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(shape, alpha):
+            if scope.eager and is_eager() and _holds(shape, alpha):
                 op.output = execute(
-                    context[CURRENT],
                     "RandomGamma",
                     None,
                     shape,
@@ -226,7 +223,7 @@ class RandomGamma(TensorOp[T]):
 
 
 DEFAULTS = RandomGamma.Options()
-MERGE = RandomGamma.Options.merge
+MERGE = merging(RandomGamma.Options)
 
 
 def _holds(shape: object, alpha: object) -> bool:
@@ -301,17 +298,9 @@ def random_gamma(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(shape, alpha):
+        if is_eager() and _holds(shape, alpha):
             _result = execute(
-                context[CURRENT],
-                "RandomGamma",
-                name,
-                shape,
-                alpha,
-                "seed",
-                seed,
-                "seed2",
-                seed2,
+                "RandomGamma", name, shape, alpha, "seed", seed, "seed2", seed2
             )
             return _result
     except Exception as error:

@@ -6,20 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
-    EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     broadcast_of,
-    context,
+    can_broadcast,
     describe_missing_args,
-    elements_in,
     elements_of,
     execute,
     extent_of,
-    graphs,
+    is_eager,
     new,
     sizes_of,
 )
@@ -137,20 +133,10 @@ class RandomGammaGrad(TensorOp[T]):
         op: RandomGammaGrad[U] = new(RandomGammaGrad)
         fast_path_error = None
         try:
-            if (
-                scope.eager
-                and not graphs.stack
-                and (
-                    type(alpha) is type(sample) is EagerTensor
-                    and 0
-                    < elements_in(alpha) * elements_in(sample)
-                    < 9223372036854775808
-                    or _holds(alpha, sample)
-                )
+            if scope.eager and (
+                can_broadcast(alpha, sample) or is_eager() and _holds(alpha, sample)
             ):
-                op.output = execute(
-                    context[CURRENT], "RandomGammaGrad", None, alpha, sample
-                )
+                op.output = execute("RandomGammaGrad", None, alpha, sample)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -216,16 +202,8 @@ def random_gamma_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(alpha) is type(sample) is EagerTensor
-                and 0 < elements_in(alpha) * elements_in(sample) < 9223372036854775808
-                or _holds(alpha, sample)
-            )
-        ):
-            _result = execute(context[CURRENT], "RandomGammaGrad", name, alpha, sample)
+        if can_broadcast(alpha, sample) or is_eager() and _holds(alpha, sample):
+            _result = execute("RandomGammaGrad", name, alpha, sample)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,19 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -190,7 +188,7 @@ class RandomIndexShuffle(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(index) is type(max_index) is EagerTensor
                     or fit_pair(None, index, max_index)
@@ -198,7 +196,6 @@ class RandomIndexShuffle(TensorOp[Dtype]):
                 and _holds(opts.rounds)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "RandomIndexShuffle",
                     None,
                     index,
@@ -216,7 +213,7 @@ class RandomIndexShuffle(TensorOp[Dtype]):
 
 
 DEFAULTS = RandomIndexShuffle.Options()
-MERGE = RandomIndexShuffle.Options.merge
+MERGE = merging(RandomIndexShuffle.Options)
 
 
 def _holds(rounds: int) -> bool:
@@ -287,8 +284,7 @@ def random_index_shuffle(
     _result: Output[UDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(index) is type(max_index) is EagerTensor
                 or fit_pair(None, index, max_index)
@@ -296,14 +292,7 @@ def random_index_shuffle(
             and _holds(rounds)
         ):
             _result = execute(
-                context[CURRENT],
-                "RandomIndexShuffle",
-                name,
-                index,
-                seed,
-                max_index,
-                "rounds",
-                rounds,
+                "RandomIndexShuffle", name, index, seed, max_index, "rounds", rounds
             )
             return _result
     except Exception as error:

@@ -6,21 +6,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
     has_room,
+    is_eager,
     is_nan_free,
+    merging,
     new,
     some_dtype_of,
 )
@@ -186,9 +184,8 @@ class RandomPoisson(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(shape, rate):
+            if scope.eager and is_eager() and _holds(shape, rate):
                 op.output = execute(
-                    context[CURRENT],
                     "RandomPoisson",
                     None,
                     shape,
@@ -210,7 +207,7 @@ class RandomPoisson(TensorOp[Dtype]):
 
 
 DEFAULTS = RandomPoisson.Options()
-MERGE = RandomPoisson.Options.merge
+MERGE = merging(RandomPoisson.Options)
 
 
 def _holds(shape: object, rate: object) -> bool:
@@ -279,17 +276,9 @@ def random_poisson(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack and _holds(shape, rate):
+        if is_eager() and _holds(shape, rate):
             _result = execute(
-                context[CURRENT],
-                "RandomPoisson",
-                name,
-                shape,
-                rate,
-                "seed",
-                seed,
-                "seed2",
-                seed2,
+                "RandomPoisson", name, shape, rate, "seed", seed, "seed2", seed2
             )
             return _result
     except Exception as error:

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -16,16 +14,16 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     contents_of,
-    context,
     default,
     describe_missing_args,
     dtype_name,
     dtype_of,
     elements_of,
     execute,
-    graphs,
     has_room,
+    is_eager,
     is_nan_free,
+    merging,
     most_of,
     new,
     rank_of,
@@ -239,9 +237,8 @@ class RandomPoissonV2(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(shape, rate, dtype):
+            if scope.eager and is_eager() and _holds(shape, rate, dtype):
                 op.output = execute(
-                    context[CURRENT],
                     "RandomPoissonV2",
                     None,
                     shape,
@@ -265,7 +262,7 @@ class RandomPoissonV2(TensorOp[Dtype]):
 
 
 DEFAULTS = RandomPoissonV2.Options()
-MERGE = RandomPoissonV2.Options.merge
+MERGE = merging(RandomPoissonV2.Options)
 
 
 def _holds(shape: object, rate: object, dtype: object) -> bool:
@@ -384,9 +381,8 @@ def random_poisson_v2(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack and _holds(shape, rate, dtype):
+        if is_eager() and _holds(shape, rate, dtype):
             _result = execute(
-                context[CURRENT],
                 "RandomPoissonV2",
                 name,
                 shape,

@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -156,16 +154,9 @@ class RandomShuffle(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
-                    "RandomShuffle",
-                    None,
-                    value,
-                    "seed",
-                    opts.seed,
-                    "seed2",
-                    opts.seed2,
+                    "RandomShuffle", None, value, "seed", opts.seed, "seed2", opts.seed2
                 )
                 return op
         except Exception as error:
@@ -176,7 +167,7 @@ class RandomShuffle(TensorOp[T]):
 
 
 DEFAULTS = RandomShuffle.Options()
-MERGE = RandomShuffle.Options.merge
+MERGE = merging(RandomShuffle.Options)
 
 
 @describe_missing_args
@@ -229,16 +220,9 @@ def random_shuffle(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "RandomShuffle",
-                name,
-                value,
-                "seed",
-                seed,
-                "seed2",
-                seed2,
+                "RandomShuffle", name, value, "seed", seed, "seed2", seed2
             )
             return _result
     except Exception as error:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -17,14 +15,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     contents_of,
-    context,
     default,
     describe_missing_args,
     dtype_name,
     elements_of,
     execute,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -188,9 +186,8 @@ class RandomStandardNormal(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(shape, dtype):
+            if scope.eager and is_eager() and _holds(shape, dtype):
                 op.output = execute(
-                    context[CURRENT],
                     "RandomStandardNormal",
                     None,
                     shape,
@@ -213,7 +210,7 @@ class RandomStandardNormal(TensorOp[Dtype]):
 
 
 DEFAULTS = RandomStandardNormal.Options()
-MERGE = RandomStandardNormal.Options.merge
+MERGE = merging(RandomStandardNormal.Options)
 
 
 def _holds(shape: object, dtype: object) -> bool:
@@ -281,9 +278,8 @@ def random_standard_normal(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack and _holds(shape, dtype):
+        if is_eager() and _holds(shape, dtype):
             _result = execute(
-                context[CURRENT],
                 "RandomStandardNormal",
                 name,
                 shape,

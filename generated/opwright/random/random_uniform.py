@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -15,14 +13,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     contents_of,
-    context,
     default,
     describe_missing_args,
     dtype_name,
     elements_of,
     execute,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -186,9 +184,8 @@ class RandomUniform(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(shape, dtype):
+            if scope.eager and is_eager() and _holds(shape, dtype):
                 op.output = execute(
-                    context[CURRENT],
                     "RandomUniform",
                     None,
                     shape,
@@ -211,7 +208,7 @@ class RandomUniform(TensorOp[Dtype]):
 
 
 DEFAULTS = RandomUniform.Options()
-MERGE = RandomUniform.Options.merge
+MERGE = merging(RandomUniform.Options)
 
 
 def _holds(shape: object, dtype: object) -> bool:
@@ -277,9 +274,8 @@ def random_uniform(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack and _holds(shape, dtype):
+        if is_eager() and _holds(shape, dtype):
             _result = execute(
-                context[CURRENT],
                 "RandomUniform",
                 name,
                 shape,

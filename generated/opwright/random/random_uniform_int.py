@@ -6,22 +6,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fit_pair,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     some_dtype_of,
 )
@@ -197,7 +195,7 @@ class RandomUniformInt(TensorOp[Tout]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(minval) is type(maxval) is EagerTensor
                     or fit_pair(None, minval, maxval)
@@ -205,7 +203,6 @@ class RandomUniformInt(TensorOp[Tout]):
                 and _holds(shape, minval, maxval)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "RandomUniformInt",
                     None,
                     shape,
@@ -228,7 +225,7 @@ class RandomUniformInt(TensorOp[Tout]):
 
 
 DEFAULTS = RandomUniformInt.Options()
-MERGE = RandomUniformInt.Options.merge
+MERGE = merging(RandomUniformInt.Options)
 
 
 def _holds(shape: object, minval: object, maxval: object) -> bool:
@@ -302,8 +299,7 @@ def random_uniform_int(
     _result: Output[Uout]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(minval) is type(maxval) is EagerTensor
                 or fit_pair(None, minval, maxval)
@@ -311,7 +307,6 @@ def random_uniform_int(
             and _holds(shape, minval, maxval)
         ):
             _result = execute(
-                context[CURRENT],
                 "RandomUniformInt",
                 name,
                 shape,

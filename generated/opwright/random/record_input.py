@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
     can_start,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -221,13 +219,12 @@ class RecordInput(TensorOp[TString]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(
                     opts.file_buffer_size, opts.file_parallelism, opts.batch_size
                 )
             ):
                 op.records = execute(
-                    context[CURRENT],
                     "RecordInput",
                     None,
                     "file_pattern",
@@ -265,7 +262,7 @@ class RecordInput(TensorOp[TString]):
 
 
 DEFAULTS = RecordInput.Options()
-MERGE = RecordInput.Options.merge
+MERGE = merging(RecordInput.Options)
 
 
 def _holds(file_buffer_size: int, file_parallelism: int, batch_size: int) -> bool:
@@ -346,13 +343,8 @@ def record_input(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(file_buffer_size, file_parallelism, batch_size)
-        ):
+        if is_eager() and _holds(file_buffer_size, file_parallelism, batch_size):
             _result = execute(
-                context[CURRENT],
                 "RecordInput",
                 name,
                 "file_pattern",

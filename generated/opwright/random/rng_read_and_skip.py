@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
@@ -17,11 +15,10 @@ from opwright_runtime.gencode import (
     TInt64,
     TUint64,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -132,7 +129,7 @@ class RngReadAndSkip(TensorOp[TInt64]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(alg) is EagerTensor
                     or type(alg) is int
@@ -141,9 +138,7 @@ class RngReadAndSkip(TensorOp[TInt64]):
                 )
                 and (type(delta) is EagerTensor or fits(TUint64, delta))
             ):
-                op.value = execute(
-                    context[CURRENT], "RngReadAndSkip", None, resource, alg, delta
-                )
+                op.value = execute("RngReadAndSkip", None, resource, alg, delta)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -201,8 +196,7 @@ def rng_read_and_skip(
     _result: Output[TInt64]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(alg) is EagerTensor
                 or type(alg) is int
@@ -211,9 +205,7 @@ def rng_read_and_skip(
             )
             and (type(delta) is EagerTensor or fits(TUint64, delta))
         ):
-            _result = execute(
-                context[CURRENT], "RngReadAndSkip", name, resource, alg, delta
-            )
+            _result = execute("RngReadAndSkip", name, resource, alg, delta)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -118,7 +115,7 @@ class RngSkip(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(algorithm) is EagerTensor
                     or type(algorithm) is int
@@ -132,7 +129,7 @@ class RngSkip(Op):
                     or fits(TInt64, delta)
                 )
             ):
-                execute(context[CURRENT], "RngSkip", None, resource, algorithm, delta)
+                execute("RngSkip", None, resource, algorithm, delta)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -183,8 +180,7 @@ def rng_skip(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(algorithm) is EagerTensor
                 or type(algorithm) is int
@@ -198,9 +194,7 @@ def rng_skip(
                 or fits(TInt64, delta)
             )
         ):
-            _result = execute(
-                context[CURRENT], "RngSkip", name, resource, algorithm, delta
-            )
+            _result = execute("RngSkip", name, resource, algorithm, delta)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -22,7 +20,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     broadcast_of,
     contents_of,
-    context,
     describe_missing_args,
     dtype_name,
     dtype_of,
@@ -31,8 +28,8 @@ from opwright_runtime.gencode import (
     extent_of,
     fit_pair,
     fits,
-    graphs,
     has_room,
+    is_eager,
     is_nan_free,
     new,
     sizes_of,
@@ -237,7 +234,7 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(algorithm) is EagerTensor
                     or type(algorithm) is int
@@ -251,7 +248,6 @@ class StatefulRandomBinomial(TensorOp[Dtype]):
                 and _holds(resource, shape, counts, probs, dtype)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "StatefulRandomBinomial",
                     None,
                     resource,
@@ -389,8 +385,7 @@ def stateful_random_binomial(
     _result: Output[UDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(algorithm) is EagerTensor
                 or type(algorithm) is int
@@ -404,7 +399,6 @@ def stateful_random_binomial(
             and _holds(resource, shape, counts, probs, dtype)
         ):
             _result = execute(
-                context[CURRENT],
                 "StatefulRandomBinomial",
                 name,
                 resource,

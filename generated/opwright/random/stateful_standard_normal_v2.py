@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -19,14 +17,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     contents_of,
-    context,
     describe_missing_args,
     dtype_name,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -181,7 +178,7 @@ class StatefulStandardNormalV2(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(algorithm) is EagerTensor
                     or type(algorithm) is int
@@ -197,7 +194,6 @@ class StatefulStandardNormalV2(TensorOp[Dtype]):
                 and _holds(shape, dtype)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "StatefulStandardNormalV2",
                     None,
                     resource,
@@ -300,8 +296,7 @@ def stateful_standard_normal_v2(
     _result: Output[UDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(algorithm) is EagerTensor
                 or type(algorithm) is int
@@ -317,7 +312,6 @@ def stateful_standard_normal_v2(
             and _holds(shape, dtype)
         ):
             _result = execute(
-                context[CURRENT],
                 "StatefulStandardNormalV2",
                 name,
                 resource,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -19,14 +17,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     contents_of,
-    context,
     describe_missing_args,
     dtype_name,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -186,7 +183,7 @@ class StatefulTruncatedNormal(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(algorithm) is EagerTensor
                     or type(algorithm) is int
@@ -202,7 +199,6 @@ class StatefulTruncatedNormal(TensorOp[Dtype]):
                 and _holds(shape, dtype)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "StatefulTruncatedNormal",
                     None,
                     resource,
@@ -307,8 +303,7 @@ def stateful_truncated_normal(
     _result: Output[UDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(algorithm) is EagerTensor
                 or type(algorithm) is int
@@ -324,7 +319,6 @@ def stateful_truncated_normal(
             and _holds(shape, dtype)
         ):
             _result = execute(
-                context[CURRENT],
                 "StatefulTruncatedNormal",
                 name,
                 resource,

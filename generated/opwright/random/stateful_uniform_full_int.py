@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -19,14 +17,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     contents_of,
-    context,
     describe_missing_args,
     dtype_name,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -180,7 +177,7 @@ class StatefulUniformFullInt(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(algorithm) is EagerTensor
                     or type(algorithm) is int
@@ -196,7 +193,6 @@ class StatefulUniformFullInt(TensorOp[Dtype]):
                 and _holds(shape, dtype)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "StatefulUniformFullInt",
                     None,
                     resource,
@@ -298,8 +294,7 @@ def stateful_uniform_full_int(
     _result: Output[UDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(algorithm) is EagerTensor
                 or type(algorithm) is int
@@ -315,7 +310,6 @@ def stateful_uniform_full_int(
             and _holds(shape, dtype)
         ):
             _result = execute(
-                context[CURRENT],
                 "StatefulUniformFullInt",
                 name,
                 resource,

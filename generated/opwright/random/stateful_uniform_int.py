@@ -8,22 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
     contents_of,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fit_pair,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     some_dtype_of,
 )
@@ -164,7 +161,7 @@ class StatefulUniformInt(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(algorithm) is EagerTensor
                     or type(algorithm) is int
@@ -184,7 +181,6 @@ class StatefulUniformInt(TensorOp[Dtype]):
                 and _holds(shape, minval, maxval)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "StatefulUniformInt",
                     None,
                     resource,
@@ -267,8 +263,7 @@ def stateful_uniform_int(
     _result: Output[UDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(algorithm) is EagerTensor
                 or type(algorithm) is int
@@ -288,14 +283,7 @@ def stateful_uniform_int(
             and _holds(shape, minval, maxval)
         ):
             _result = execute(
-                context[CURRENT],
-                "StatefulUniformInt",
-                name,
-                resource,
-                algorithm,
-                shape,
-                minval,
-                maxval,
+                "StatefulUniformInt", name, resource, algorithm, shape, minval, maxval
             )
             return _result
     except Exception as error:

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -16,13 +14,12 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     dtype_name,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     sizes_of,
     value_of,
@@ -197,7 +194,7 @@ class StatelessMultinomial(TensorOp[OutputDtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_samples) is EagerTensor
                     or type(num_samples) is int
@@ -213,7 +210,6 @@ class StatelessMultinomial(TensorOp[OutputDtype]):
                 and _holds(logits, num_samples, output_dtype)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "StatelessMultinomial",
                     None,
                     logits,
@@ -331,8 +327,7 @@ def stateless_multinomial(
     _result: Output[UOutputDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_samples) is EagerTensor
                 or type(num_samples) is int
@@ -348,7 +343,6 @@ def stateless_multinomial(
             and _holds(logits, num_samples, output_dtype)
         ):
             _result = execute(
-                context[CURRENT],
                 "StatelessMultinomial",
                 name,
                 logits,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
@@ -17,14 +15,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     broadcast_of,
     contents_of,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     extent_of,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     sizes_of,
     some_dtype_of,
@@ -204,7 +201,7 @@ class StatelessParameterizedTruncatedNormal(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(seed) is EagerTensor
                     or type(seed) is int
@@ -214,7 +211,6 @@ class StatelessParameterizedTruncatedNormal(TensorOp[Dtype]):
                 and _holds(shape, means, stddevs, minvals, maxvals)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "StatelessParameterizedTruncatedNormal",
                     None,
                     shape,
@@ -333,8 +329,7 @@ def stateless_parameterized_truncated_normal(
     _result: Output[UDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(seed) is EagerTensor
                 or type(seed) is int
@@ -344,7 +339,6 @@ def stateless_parameterized_truncated_normal(
             and _holds(shape, means, stddevs, minvals, maxvals)
         ):
             _result = execute(
-                context[CURRENT],
                 "StatelessParameterizedTruncatedNormal",
                 name,
                 shape,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -20,7 +18,6 @@ from opwright_runtime.gencode import (
     as_dtype,
     broadcast_of,
     contents_of,
-    context,
     describe_missing_args,
     dtype_name,
     elements_of,
@@ -28,8 +25,8 @@ from opwright_runtime.gencode import (
     extent_of,
     fit_pair,
     fits,
-    graphs,
     has_room,
+    is_eager,
     is_nan_free,
     new,
     sizes_of,
@@ -224,7 +221,7 @@ class StatelessRandomBinomial(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(seed) is EagerTensor
                     or type(seed) is int
@@ -238,7 +235,6 @@ class StatelessRandomBinomial(TensorOp[Dtype]):
                 and _holds(shape, counts, probs, dtype)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "StatelessRandomBinomial",
                     None,
                     shape,
@@ -363,8 +359,7 @@ def stateless_random_binomial(
     _result: Output[UDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(seed) is EagerTensor
                 or type(seed) is int
@@ -378,7 +373,6 @@ def stateless_random_binomial(
             and _holds(shape, counts, probs, dtype)
         ):
             _result = execute(
-                context[CURRENT],
                 "StatelessRandomBinomial",
                 name,
                 shape,

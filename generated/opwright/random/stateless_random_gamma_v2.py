@@ -6,21 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
     contents_of,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     some_dtype_of,
 )
@@ -168,7 +165,7 @@ class StatelessRandomGammaV2(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(seed) is EagerTensor
                     or type(seed) is int
@@ -177,9 +174,7 @@ class StatelessRandomGammaV2(TensorOp[Dtype]):
                 )
                 and _holds(shape, alpha)
             ):
-                op.output = execute(
-                    context[CURRENT], "StatelessRandomGammaV2", None, shape, seed, alpha
-                )
+                op.output = execute("StatelessRandomGammaV2", None, shape, seed, alpha)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -254,8 +249,7 @@ def stateless_random_gamma_v2(
     _result: Output[UDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(seed) is EagerTensor
                 or type(seed) is int
@@ -264,9 +258,7 @@ def stateless_random_gamma_v2(
             )
             and _holds(shape, alpha)
         ):
-            _result = execute(
-                context[CURRENT], "StatelessRandomGammaV2", name, shape, seed, alpha
-            )
+            _result = execute("StatelessRandomGammaV2", name, shape, seed, alpha)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
@@ -17,13 +15,12 @@ from opwright_runtime.gencode import (
     TUint64,
     TensorOp,
     contents_of,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     some_dtype_of,
 )
@@ -175,7 +172,7 @@ class StatelessRandomGammaV3(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(key) is EagerTensor or fits(TUint64, key))
                 and (type(counter) is EagerTensor or fits(TUint64, counter))
                 and (
@@ -193,14 +190,7 @@ class StatelessRandomGammaV3(TensorOp[Dtype]):
                 and _holds(shape, alpha)
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "StatelessRandomGammaV3",
-                    None,
-                    shape,
-                    key,
-                    counter,
-                    alg,
-                    alpha,
+                    "StatelessRandomGammaV3", None, shape, key, counter, alg, alpha
                 )
                 return op
         except Exception as error:
@@ -280,8 +270,7 @@ def stateless_random_gamma_v3(
     _result: Output[UDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (type(key) is EagerTensor or fits(TUint64, key))
             and (type(counter) is EagerTensor or fits(TUint64, counter))
             and (
@@ -299,14 +288,7 @@ def stateless_random_gamma_v3(
             and _holds(shape, alpha)
         ):
             _result = execute(
-                context[CURRENT],
-                "StatelessRandomGammaV3",
-                name,
-                shape,
-                key,
-                counter,
-                alg,
-                alpha,
+                "StatelessRandomGammaV3", name, shape, key, counter, alg, alpha
             )
             return _result
     except Exception as error:

@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -95,8 +92,8 @@ class StatelessRandomGetAlg(TensorOp[TInt32]):
         op: StatelessRandomGetAlg = new(StatelessRandomGetAlg)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.alg = execute(context[CURRENT], "StatelessRandomGetAlg", None)
+            if scope.eager and is_eager():
+                op.alg = execute("StatelessRandomGetAlg", None)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -136,8 +133,8 @@ def stateless_random_get_alg(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "StatelessRandomGetAlg", name)
+        if is_eager():
+            _result = execute("StatelessRandomGetAlg", name)
             return _result
     except Exception as error:
         fast_path_error = error

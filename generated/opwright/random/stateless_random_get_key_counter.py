@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -146,7 +143,7 @@ class StatelessRandomGetKeyCounter(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(seed) is EagerTensor
                     or type(seed) is int
@@ -154,9 +151,7 @@ class StatelessRandomGetKeyCounter(Op):
                     or fits(TInt64, seed)
                 )
             ):
-                op.key, op.counter = execute(
-                    context[CURRENT], "StatelessRandomGetKeyCounter", None, seed
-                )
+                op.key, op.counter = execute("StatelessRandomGetKeyCounter", None, seed)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -206,18 +201,14 @@ def stateless_random_get_key_counter(
     fast_path_error = None
     _result: StatelessRandomGetKeyCounterOutputs
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(seed) is EagerTensor
-                or type(seed) is int
-                and -9223372036854775808 <= seed <= 9223372036854775807
-                or fits(TInt64, seed)
-            )
+        if is_eager() and (
+            type(seed) is EagerTensor
+            or type(seed) is int
+            and -9223372036854775808 <= seed <= 9223372036854775807
+            or fits(TInt64, seed)
         ):
             _result = StatelessRandomGetKeyCounterOutputs._make(
-                execute(context[CURRENT], "StatelessRandomGetKeyCounter", name, seed)
+                execute("StatelessRandomGetKeyCounter", name, seed)
             )
             return _result
     except Exception as error:

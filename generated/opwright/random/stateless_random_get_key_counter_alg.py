@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -147,7 +144,7 @@ class StatelessRandomGetKeyCounterAlg(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(seed) is EagerTensor
                     or type(seed) is int
@@ -156,7 +153,7 @@ class StatelessRandomGetKeyCounterAlg(Op):
                 )
             ):
                 op.key, op.counter, op.alg = execute(
-                    context[CURRENT], "StatelessRandomGetKeyCounterAlg", None, seed
+                    "StatelessRandomGetKeyCounterAlg", None, seed
                 )
                 return op
         except Exception as error:
@@ -206,18 +203,14 @@ def stateless_random_get_key_counter_alg(
     fast_path_error = None
     _result: StatelessRandomGetKeyCounterAlgOutputs
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(seed) is EagerTensor
-                or type(seed) is int
-                and -9223372036854775808 <= seed <= 9223372036854775807
-                or fits(TInt64, seed)
-            )
+        if is_eager() and (
+            type(seed) is EagerTensor
+            or type(seed) is int
+            and -9223372036854775808 <= seed <= 9223372036854775807
+            or fits(TInt64, seed)
         ):
             _result = StatelessRandomGetKeyCounterAlgOutputs._make(
-                execute(context[CURRENT], "StatelessRandomGetKeyCounterAlg", name, seed)
+                execute("StatelessRandomGetKeyCounterAlg", name, seed)
             )
             return _result
     except Exception as error:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -20,14 +18,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     contents_of,
-    context,
     describe_missing_args,
     dtype_name,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -183,7 +180,7 @@ class StatelessRandomNormal(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(shape) is EagerTensor
                     or type(shape) is int
@@ -199,7 +196,6 @@ class StatelessRandomNormal(TensorOp[Dtype]):
                 and _holds(shape, dtype)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "StatelessRandomNormal",
                     None,
                     shape,
@@ -297,8 +293,7 @@ def stateless_random_normal(
     _result: Output[UDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(shape) is EagerTensor
                 or type(shape) is int
@@ -314,7 +309,6 @@ def stateless_random_normal(
             and _holds(shape, dtype)
         ):
             _result = execute(
-                context[CURRENT],
                 "StatelessRandomNormal",
                 name,
                 shape,

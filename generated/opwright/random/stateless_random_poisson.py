@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -18,15 +16,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     contents_of,
-    context,
     describe_missing_args,
     dtype_name,
     dtype_of,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     is_nan_free,
     most_of,
     new,
@@ -186,7 +183,7 @@ class StatelessRandomPoisson(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(seed) is EagerTensor
                     or type(seed) is int
@@ -196,7 +193,6 @@ class StatelessRandomPoisson(TensorOp[Dtype]):
                 and _holds(shape, lam, dtype)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "StatelessRandomPoisson",
                     None,
                     shape,
@@ -300,8 +296,7 @@ def stateless_random_poisson(
     _result: Output[UDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(seed) is EagerTensor
                 or type(seed) is int
@@ -311,7 +306,6 @@ def stateless_random_poisson(
             and _holds(shape, lam, dtype)
         ):
             _result = execute(
-                context[CURRENT],
                 "StatelessRandomPoisson",
                 name,
                 shape,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -19,14 +17,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     contents_of,
-    context,
     describe_missing_args,
     dtype_name,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -190,7 +187,7 @@ class StatelessRandomUniformFullIntV2(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(key) is EagerTensor or fits(TUint64, key))
                 and (type(counter) is EagerTensor or fits(TUint64, counter))
                 and (
@@ -208,7 +205,6 @@ class StatelessRandomUniformFullIntV2(TensorOp[Dtype]):
                 and _holds(shape, dtype)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "StatelessRandomUniformFullIntV2",
                     None,
                     shape,
@@ -317,8 +313,7 @@ def stateless_random_uniform_full_int_v2(
     _result: Output[UDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (type(key) is EagerTensor or fits(TUint64, key))
             and (type(counter) is EagerTensor or fits(TUint64, counter))
             and (
@@ -336,7 +331,6 @@ def stateless_random_uniform_full_int_v2(
             and _holds(shape, dtype)
         ):
             _result = execute(
-                context[CURRENT],
                 "StatelessRandomUniformFullIntV2",
                 name,
                 shape,

@@ -6,22 +6,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
     contents_of,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fit_pair,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     some_dtype_of,
 )
@@ -169,7 +166,7 @@ class StatelessRandomUniformInt(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(seed) is EagerTensor
                     or type(seed) is int
@@ -183,13 +180,7 @@ class StatelessRandomUniformInt(TensorOp[Dtype]):
                 and _holds(shape, minval, maxval)
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "StatelessRandomUniformInt",
-                    None,
-                    shape,
-                    seed,
-                    minval,
-                    maxval,
+                    "StatelessRandomUniformInt", None, shape, seed, minval, maxval
                 )
                 return op
         except Exception as error:
@@ -266,8 +257,7 @@ def stateless_random_uniform_int(
     _result: Output[UDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(seed) is EagerTensor
                 or type(seed) is int
@@ -281,13 +271,7 @@ def stateless_random_uniform_int(
             and _holds(shape, minval, maxval)
         ):
             _result = execute(
-                context[CURRENT],
-                "StatelessRandomUniformInt",
-                name,
-                shape,
-                seed,
-                minval,
-                maxval,
+                "StatelessRandomUniformInt", name, shape, seed, minval, maxval
             )
             return _result
     except Exception as error:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
@@ -17,14 +15,13 @@ from opwright_runtime.gencode import (
     TUint64,
     TensorOp,
     contents_of,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fit_pair,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     some_dtype_of,
 )
@@ -175,7 +172,7 @@ class StatelessRandomUniformIntV2(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(key) is EagerTensor or fits(TUint64, key))
                 and (type(counter) is EagerTensor or fits(TUint64, counter))
                 and (
@@ -197,7 +194,6 @@ class StatelessRandomUniformIntV2(TensorOp[Dtype]):
                 and _holds(shape, minval, maxval)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "StatelessRandomUniformIntV2",
                     None,
                     shape,
@@ -287,8 +283,7 @@ def stateless_random_uniform_int_v2(
     _result: Output[UDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (type(key) is EagerTensor or fits(TUint64, key))
             and (type(counter) is EagerTensor or fits(TUint64, counter))
             and (
@@ -310,7 +305,6 @@ def stateless_random_uniform_int_v2(
             and _holds(shape, minval, maxval)
         ):
             _result = execute(
-                context[CURRENT],
                 "StatelessRandomUniformIntV2",
                 name,
                 shape,

@@ -8,19 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TUint64,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -142,7 +139,7 @@ class StatelessShuffle(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(key) is EagerTensor or fits(TUint64, key))
                 and (type(counter) is EagerTensor or fits(TUint64, counter))
                 and (
@@ -152,9 +149,7 @@ class StatelessShuffle(TensorOp[T]):
                     or fits(TInt32, alg)
                 )
             ):
-                op.output = execute(
-                    context[CURRENT], "StatelessShuffle", None, value, key, counter, alg
-                )
+                op.output = execute("StatelessShuffle", None, value, key, counter, alg)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -212,8 +207,7 @@ def stateless_shuffle(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (type(key) is EagerTensor or fits(TUint64, key))
             and (type(counter) is EagerTensor or fits(TUint64, counter))
             and (
@@ -223,9 +217,7 @@ def stateless_shuffle(
                 or fits(TInt32, alg)
             )
         ):
-            _result = execute(
-                context[CURRENT], "StatelessShuffle", name, value, key, counter, alg
-            )
+            _result = execute("StatelessShuffle", name, value, key, counter, alg)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -20,14 +18,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     contents_of,
-    context,
     describe_missing_args,
     dtype_name,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -186,7 +183,7 @@ class StatelessTruncatedNormal(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(shape) is EagerTensor
                     or type(shape) is int
@@ -202,7 +199,6 @@ class StatelessTruncatedNormal(TensorOp[Dtype]):
                 and _holds(shape, dtype)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "StatelessTruncatedNormal",
                     None,
                     shape,
@@ -301,8 +297,7 @@ def stateless_truncated_normal(
     _result: Output[UDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(shape) is EagerTensor
                 or type(shape) is int
@@ -318,7 +313,6 @@ def stateless_truncated_normal(
             and _holds(shape, dtype)
         ):
             _result = execute(
-                context[CURRENT],
                 "StatelessTruncatedNormal",
                 name,
                 shape,

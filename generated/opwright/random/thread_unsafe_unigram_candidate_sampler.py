@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,13 +15,13 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -226,7 +224,7 @@ class ThreadUnsafeUnigramCandidateSampler(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(true_classes) is EagerTensor
                     or type(true_classes) is int
@@ -240,7 +238,6 @@ class ThreadUnsafeUnigramCandidateSampler(Op):
                     op.true_expected_count,
                     op.sampled_expected_count,
                 ) = execute(
-                    context[CURRENT],
                     "ThreadUnsafeUnigramCandidateSampler",
                     None,
                     true_classes,
@@ -276,7 +273,7 @@ class ThreadUnsafeUnigramCandidateSampler(Op):
 
 
 DEFAULTS = ThreadUnsafeUnigramCandidateSampler.Options()
-MERGE = ThreadUnsafeUnigramCandidateSampler.Options.merge
+MERGE = merging(ThreadUnsafeUnigramCandidateSampler.Options)
 
 
 def _holds(num_sampled: int, range_max: int) -> bool:
@@ -366,8 +363,7 @@ def thread_unsafe_unigram_candidate_sampler(
     _result: ThreadUnsafeUnigramCandidateSamplerOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(true_classes) is EagerTensor
                 or type(true_classes) is int
@@ -378,7 +374,6 @@ def thread_unsafe_unigram_candidate_sampler(
         ):
             _result = ThreadUnsafeUnigramCandidateSamplerOutputs._make(
                 execute(
-                    context[CURRENT],
                     "ThreadUnsafeUnigramCandidateSampler",
                     name,
                     true_classes,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,13 +13,13 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -215,7 +213,7 @@ class UniformCandidateSampler(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(true_classes) is EagerTensor
                     or type(true_classes) is int
@@ -229,7 +227,6 @@ class UniformCandidateSampler(Op):
                     op.true_expected_count,
                     op.sampled_expected_count,
                 ) = execute(
-                    context[CURRENT],
                     "UniformCandidateSampler",
                     None,
                     true_classes,
@@ -265,7 +262,7 @@ class UniformCandidateSampler(Op):
 
 
 DEFAULTS = UniformCandidateSampler.Options()
-MERGE = UniformCandidateSampler.Options.merge
+MERGE = merging(UniformCandidateSampler.Options)
 
 
 def _holds(num_sampled: int) -> bool:
@@ -349,8 +346,7 @@ def uniform_candidate_sampler(
     _result: UniformCandidateSamplerOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(true_classes) is EagerTensor
                 or type(true_classes) is int
@@ -361,7 +357,6 @@ def uniform_candidate_sampler(
         ):
             _result = UniformCandidateSamplerOutputs._make(
                 execute(
-                    context[CURRENT],
                     "UniformCandidateSampler",
                     name,
                     true_classes,

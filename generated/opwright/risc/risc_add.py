@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -126,8 +123,8 @@ class RiscAdd(TensorOp[T]):
         op: RiscAdd[U] = new(RiscAdd)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.z = execute(context[CURRENT], "RiscAdd", None, x, y)
+            if scope.eager and is_eager():
+                op.z = execute("RiscAdd", None, x, y)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -179,8 +176,8 @@ def risc_add(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "RiscAdd", name, x, y)
+        if is_eager():
+            _result = execute("RiscAdd", name, x, y)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -136,16 +133,8 @@ class RiscBinaryArithmetic(TensorOp[T]):
         op: RiscBinaryArithmetic[U] = new(RiscBinaryArithmetic)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.z = execute(
-                    context[CURRENT],
-                    "RiscBinaryArithmetic",
-                    None,
-                    x,
-                    y,
-                    "op_type",
-                    op_type,
-                )
+            if scope.eager and is_eager():
+                op.z = execute("RiscBinaryArithmetic", None, x, y, "op_type", op_type)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -202,10 +191,8 @@ def risc_binary_arithmetic(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "RiscBinaryArithmetic", name, x, y, "op_type", op_type
-            )
+        if is_eager():
+            _result = execute("RiscBinaryArithmetic", name, x, y, "op_type", op_type)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -135,16 +132,8 @@ class RiscBinaryComparison(TensorOp[TBool]):
         op: RiscBinaryComparison = new(RiscBinaryComparison)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.z = execute(
-                    context[CURRENT],
-                    "RiscBinaryComparison",
-                    None,
-                    x,
-                    y,
-                    "op_type",
-                    op_type,
-                )
+            if scope.eager and is_eager():
+                op.z = execute("RiscBinaryComparison", None, x, y, "op_type", op_type)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -200,10 +189,8 @@ def risc_binary_comparison(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "RiscBinaryComparison", name, x, y, "op_type", op_type
-            )
+        if is_eager():
+            _result = execute("RiscBinaryComparison", name, x, y, "op_type", op_type)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -117,9 +114,8 @@ class RiscBitcast(TensorOp[DstT]):
         op: RiscBitcast[UDstT] = new(RiscBitcast)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.y = execute(
-                    context[CURRENT],
                     "RiscBitcast",
                     None,
                     x,
@@ -175,9 +171,8 @@ def risc_bitcast(
     fast_path_error = None
     _result: Output[UDstT]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "RiscBitcast",
                 name,
                 x,

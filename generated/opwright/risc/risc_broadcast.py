@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -136,7 +133,7 @@ class RiscBroadcast(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(shape) is EagerTensor
                     or type(shape) is int
@@ -144,9 +141,7 @@ class RiscBroadcast(TensorOp[T]):
                     or fits(TInt32, shape)
                 )
             ):
-                op.output = execute(
-                    context[CURRENT], "RiscBroadcast", None, input, shape
-                )
+                op.output = execute("RiscBroadcast", None, input, shape)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -199,17 +194,13 @@ def risc_broadcast(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(shape) is EagerTensor
-                or type(shape) is int
-                and -2147483648 <= shape <= 2147483647
-                or fits(TInt32, shape)
-            )
+        if is_eager() and (
+            type(shape) is EagerTensor
+            or type(shape) is int
+            and -2147483648 <= shape <= 2147483647
+            or fits(TInt32, shape)
         ):
-            _result = execute(context[CURRENT], "RiscBroadcast", name, input, shape)
+            _result = execute("RiscBroadcast", name, input, shape)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -115,9 +112,8 @@ class RiscCast(TensorOp[DstT]):
         op: RiscCast[UDstT] = new(RiscCast)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.y = execute(
-                    context[CURRENT],
                     "RiscCast",
                     None,
                     x,
@@ -172,9 +168,8 @@ def risc_cast(
     fast_path_error = None
     _result: Output[UDstT]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "RiscCast",
                 name,
                 x,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -112,8 +109,8 @@ class RiscCholesky(TensorOp[T]):
         op: RiscCholesky[U] = new(RiscCholesky)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "RiscCholesky", None, input)
+            if scope.eager and is_eager():
+                op.output = execute("RiscCholesky", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -160,8 +157,8 @@ def risc_cholesky(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "RiscCholesky", name, input)
+        if is_eager():
+            _result = execute("RiscCholesky", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,20 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     all_tensors,
-    context,
     describe_missing_args,
     execute,
     fit_together,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -144,7 +141,7 @@ class RiscConcat(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(values) or fit_together(None, values))
                 and (
                     type(axis) is EagerTensor
@@ -153,7 +150,7 @@ class RiscConcat(TensorOp[T]):
                     or fits(TInt32, axis)
                 )
             ):
-                op.output = execute(context[CURRENT], "RiscConcat", None, values, axis)
+                op.output = execute("RiscConcat", None, values, axis)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -209,8 +206,7 @@ def risc_concat(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (all_tensors(values) or fit_together(None, values))
             and (
                 type(axis) is EagerTensor
@@ -219,7 +215,7 @@ def risc_concat(
                 or fits(TInt32, axis)
             )
         ):
-            _result = execute(context[CURRENT], "RiscConcat", name, values, axis)
+            _result = execute("RiscConcat", name, values, axis)
             return _result
     except Exception as error:
         fast_path_error = error

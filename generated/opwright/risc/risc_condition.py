@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -17,11 +15,10 @@ from opwright_runtime.gencode import (
     TBool,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -158,11 +155,10 @@ class RiscCondition(TensorOp[DstT]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(pred) is EagerTensor or fits(TBool, pred))
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "RiscCondition",
                     None,
                     pred,
@@ -242,13 +238,8 @@ def risc_condition(
     fast_path_error = None
     _result: Output[UDstT]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (type(pred) is EagerTensor or fits(TBool, pred))
-        ):
+        if is_eager() and (type(pred) is EagerTensor or fits(TBool, pred)):
             _result = execute(
-                context[CURRENT],
                 "RiscCondition",
                 name,
                 pred,

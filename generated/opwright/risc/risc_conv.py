@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -176,9 +174,8 @@ class RiscConv(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "RiscConv",
                     None,
                     input,
@@ -206,7 +203,7 @@ class RiscConv(TensorOp[T]):
 
 
 DEFAULTS = RiscConv.Options()
-MERGE = RiscConv.Options.merge
+MERGE = merging(RiscConv.Options)
 
 
 @describe_missing_args
@@ -264,9 +261,8 @@ def risc_conv(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "RiscConv",
                 name,
                 input,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -168,9 +166,8 @@ class RiscDot(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.product = execute(
-                    context[CURRENT],
                     "RiscDot",
                     None,
                     a,
@@ -192,7 +189,7 @@ class RiscDot(TensorOp[T]):
 
 
 DEFAULTS = RiscDot.Options()
-MERGE = RiscDot.Options.merge
+MERGE = merging(RiscDot.Options)
 
 
 @describe_missing_args
@@ -246,9 +243,8 @@ def risc_dot(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "RiscDot",
                 name,
                 a,

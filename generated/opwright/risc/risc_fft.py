@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -114,8 +111,8 @@ class RiscFft(TensorOp[Tcomplex]):
         op: RiscFft[Ucomplex] = new(RiscFft)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "RiscFft", None, input)
+            if scope.eager and is_eager():
+                op.output = execute("RiscFft", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -166,8 +163,8 @@ def risc_fft(
     fast_path_error = None
     _result: Output[Ucomplex]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "RiscFft", name, input)
+        if is_eager():
+            _result = execute("RiscFft", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -172,9 +170,8 @@ class RiscGather(TensorOp[Tparams]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "RiscGather",
                     None,
                     params,
@@ -195,7 +192,7 @@ class RiscGather(TensorOp[Tparams]):
 
 
 DEFAULTS = RiscGather.Options()
-MERGE = RiscGather.Options.merge
+MERGE = merging(RiscGather.Options)
 
 
 @describe_missing_args
@@ -251,16 +248,9 @@ def risc_gather(
     fast_path_error = None
     _result: Output[Uparams]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "RiscGather",
-                name,
-                params,
-                indices,
-                axis,
-                "batch_dims",
-                batch_dims,
+                "RiscGather", name, params, indices, axis, "batch_dims", batch_dims
             )
             return _result
     except Exception as error:

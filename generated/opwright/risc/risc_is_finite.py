@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -110,8 +107,8 @@ class RiscIsFinite(TensorOp[TBool]):
         op: RiscIsFinite = new(RiscIsFinite)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "RiscIsFinite", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("RiscIsFinite", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -156,8 +153,8 @@ def risc_is_finite(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "RiscIsFinite", name, x)
+        if is_eager():
+            _result = execute("RiscIsFinite", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

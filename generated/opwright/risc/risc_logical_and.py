@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -116,11 +113,11 @@ class RiscLogicalAnd(TensorOp[TBool]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(x) is EagerTensor or fits(TBool, x))
                 and (type(y) is EagerTensor or fits(TBool, y))
             ):
-                op.z = execute(context[CURRENT], "RiscLogicalAnd", None, x, y)
+                op.z = execute("RiscLogicalAnd", None, x, y)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -171,12 +168,11 @@ def risc_logical_and(
     _result: Output[TBool]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (type(x) is EagerTensor or fits(TBool, x))
             and (type(y) is EagerTensor or fits(TBool, y))
         ):
-            _result = execute(context[CURRENT], "RiscLogicalAnd", name, x, y)
+            _result = execute("RiscLogicalAnd", name, x, y)
             return _result
     except Exception as error:
         fast_path_error = error

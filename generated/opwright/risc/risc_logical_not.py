@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -105,10 +102,10 @@ class RiscLogicalNot(TensorOp[TBool]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(x) is EagerTensor or fits(TBool, x))
             ):
-                op.z = execute(context[CURRENT], "RiscLogicalNot", None, x)
+                op.z = execute("RiscLogicalNot", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -151,12 +148,8 @@ def risc_logical_not(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (type(x) is EagerTensor or fits(TBool, x))
-        ):
-            _result = execute(context[CURRENT], "RiscLogicalNot", name, x)
+        if is_eager() and (type(x) is EagerTensor or fits(TBool, x)):
+            _result = execute("RiscLogicalNot", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -128,8 +125,8 @@ class RiscMax(TensorOp[T]):
         op: RiscMax[U] = new(RiscMax)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.max = execute(context[CURRENT], "RiscMax", None, x, y)
+            if scope.eager and is_eager():
+                op.max = execute("RiscMax", None, x, y)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -182,8 +179,8 @@ def risc_max(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "RiscMax", name, x, y)
+        if is_eager():
+            _result = execute("RiscMax", name, x, y)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -143,7 +140,7 @@ class RiscPad(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(paddings) is EagerTensor
                     or type(paddings) is int
@@ -151,9 +148,7 @@ class RiscPad(TensorOp[T]):
                     or fits(TInt32, paddings)
                 )
             ):
-                op.output = execute(
-                    context[CURRENT], "RiscPad", None, input, paddings, constant_values
-                )
+                op.output = execute("RiscPad", None, input, paddings, constant_values)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -210,19 +205,13 @@ def risc_pad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(paddings) is EagerTensor
-                or type(paddings) is int
-                and -2147483648 <= paddings <= 2147483647
-                or fits(TInt32, paddings)
-            )
+        if is_eager() and (
+            type(paddings) is EagerTensor
+            or type(paddings) is int
+            and -2147483648 <= paddings <= 2147483647
+            or fits(TInt32, paddings)
         ):
-            _result = execute(
-                context[CURRENT], "RiscPad", name, input, paddings, constant_values
-            )
+            _result = execute("RiscPad", name, input, paddings, constant_values)
             return _result
     except Exception as error:
         fast_path_error = error

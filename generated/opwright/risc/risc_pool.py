@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -162,9 +160,8 @@ class RiscPool(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "RiscPool",
                     None,
                     value,
@@ -194,7 +191,7 @@ class RiscPool(TensorOp[T]):
 
 
 DEFAULTS = RiscPool.Options()
-MERGE = RiscPool.Options.merge
+MERGE = merging(RiscPool.Options)
 
 
 @describe_missing_args
@@ -252,9 +249,8 @@ def risc_pool(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "RiscPool",
                 name,
                 value,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TFloat32,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -138,15 +136,8 @@ class RiscRandomUniform(TensorOp[TFloat32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(
-                    context[CURRENT],
-                    "RiscRandomUniform",
-                    None,
-                    shape,
-                    "seed",
-                    opts.seed,
-                )
+            if scope.eager and is_eager():
+                op.output = execute("RiscRandomUniform", None, shape, "seed", opts.seed)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -154,7 +145,7 @@ class RiscRandomUniform(TensorOp[TFloat32]):
 
 
 DEFAULTS = RiscRandomUniform.Options()
-MERGE = RiscRandomUniform.Options.merge
+MERGE = merging(RiscRandomUniform.Options)
 
 
 @describe_missing_args
@@ -201,10 +192,8 @@ def risc_random_uniform(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "RiscRandomUniform", name, shape, "seed", seed
-            )
+        if is_eager():
+            _result = execute("RiscRandomUniform", name, shape, "seed", seed)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TFloat32,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -142,9 +139,8 @@ class RiscReal(TensorOp[Tout]):
         op: RiscReal[Uout] = new(RiscReal)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "RiscReal",
                     None,
                     input,
@@ -214,9 +210,8 @@ def risc_real(
     fast_path_error = None
     _result: Output[Uout]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "RiscReal",
                 name,
                 input,

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -140,7 +137,7 @@ class RiscReduce(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(axis) is EagerTensor
                     or type(axis) is int
@@ -149,13 +146,7 @@ class RiscReduce(TensorOp[T]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "RiscReduce",
-                    None,
-                    tensor,
-                    axis,
-                    "reduce_type",
-                    reduce_type,
+                    "RiscReduce", None, tensor, axis, "reduce_type", reduce_type
                 )
                 return op
         except Exception as error:
@@ -214,24 +205,14 @@ def risc_reduce(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(axis) is EagerTensor
-                or type(axis) is int
-                and -2147483648 <= axis <= 2147483647
-                or fits(TInt32, axis)
-            )
+        if is_eager() and (
+            type(axis) is EagerTensor
+            or type(axis) is int
+            and -2147483648 <= axis <= 2147483647
+            or fits(TInt32, axis)
         ):
             _result = execute(
-                context[CURRENT],
-                "RiscReduce",
-                name,
-                tensor,
-                axis,
-                "reduce_type",
-                reduce_type,
+                "RiscReduce", name, tensor, axis, "reduce_type", reduce_type
             )
             return _result
     except Exception as error:

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -128,8 +125,8 @@ class RiscRem(TensorOp[T]):
         op: RiscRem[U] = new(RiscRem)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.z = execute(context[CURRENT], "RiscRem", None, x, y)
+            if scope.eager and is_eager():
+                op.z = execute("RiscRem", None, x, y)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -182,8 +179,8 @@ def risc_rem(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "RiscRem", name, x, y)
+        if is_eager():
+            _result = execute("RiscRem", name, x, y)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -137,7 +134,7 @@ class RiscReshape(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(shape) is EagerTensor
                     or type(shape) is int
@@ -145,9 +142,7 @@ class RiscReshape(TensorOp[T]):
                     or fits(TInt32, shape)
                 )
             ):
-                op.output = execute(
-                    context[CURRENT], "RiscReshape", None, tensor, shape
-                )
+                op.output = execute("RiscReshape", None, tensor, shape)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -201,17 +196,13 @@ def risc_reshape(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(shape) is EagerTensor
-                or type(shape) is int
-                and -2147483648 <= shape <= 2147483647
-                or fits(TInt32, shape)
-            )
+        if is_eager() and (
+            type(shape) is EagerTensor
+            or type(shape) is int
+            and -2147483648 <= shape <= 2147483647
+            or fits(TInt32, shape)
         ):
-            _result = execute(context[CURRENT], "RiscReshape", name, tensor, shape)
+            _result = execute("RiscReshape", name, tensor, shape)
             return _result
     except Exception as error:
         fast_path_error = error

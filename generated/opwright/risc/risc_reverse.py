@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -135,7 +132,7 @@ class RiscReverse(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(axis) is EagerTensor
                     or type(axis) is int
@@ -143,7 +140,7 @@ class RiscReverse(TensorOp[T]):
                     or fits(TInt32, axis)
                 )
             ):
-                op.output = execute(context[CURRENT], "RiscReverse", None, tensor, axis)
+                op.output = execute("RiscReverse", None, tensor, axis)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -196,17 +193,13 @@ def risc_reverse(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(axis) is EagerTensor
-                or type(axis) is int
-                and -2147483648 <= axis <= 2147483647
-                or fits(TInt32, axis)
-            )
+        if is_eager() and (
+            type(axis) is EagerTensor
+            or type(axis) is int
+            and -2147483648 <= axis <= 2147483647
+            or fits(TInt32, axis)
         ):
-            _result = execute(context[CURRENT], "RiscReverse", name, tensor, axis)
+            _result = execute("RiscReverse", name, tensor, axis)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -142,15 +139,13 @@ class RiscScatter(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is type(shape) is EagerTensor
                     or fit_pair(None, indices, shape)
                 )
             ):
-                op.output = execute(
-                    context[CURRENT], "RiscScatter", None, indices, updates, shape
-                )
+                op.output = execute("RiscScatter", None, indices, updates, shape)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -206,17 +201,11 @@ def risc_scatter(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(indices) is type(shape) is EagerTensor
-                or fit_pair(None, indices, shape)
-            )
+        if is_eager() and (
+            type(indices) is type(shape) is EagerTensor
+            or fit_pair(None, indices, shape)
         ):
-            _result = execute(
-                context[CURRENT], "RiscScatter", name, indices, updates, shape
-            )
+            _result = execute("RiscScatter", name, indices, updates, shape)
             return _result
     except Exception as error:
         fast_path_error = error

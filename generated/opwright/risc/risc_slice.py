@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -141,15 +138,13 @@ class RiscSlice(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(begin) is type(size) is EagerTensor
                     or fit_pair(None, begin, size)
                 )
             ):
-                op.output = execute(
-                    context[CURRENT], "RiscSlice", None, input, begin, size
-                )
+                op.output = execute("RiscSlice", None, input, begin, size)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -205,14 +200,10 @@ def risc_slice(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(begin) is type(size) is EagerTensor or fit_pair(None, begin, size)
-            )
+        if is_eager() and (
+            type(begin) is type(size) is EagerTensor or fit_pair(None, begin, size)
         ):
-            _result = execute(context[CURRENT], "RiscSlice", name, input, begin, size)
+            _result = execute("RiscSlice", name, input, begin, size)
             return _result
     except Exception as error:
         fast_path_error = error

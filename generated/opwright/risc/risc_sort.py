@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -139,7 +136,7 @@ class RiscSort(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(axis) is EagerTensor
                     or type(axis) is int
@@ -148,13 +145,7 @@ class RiscSort(TensorOp[T]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "RiscSort",
-                    None,
-                    input,
-                    axis,
-                    "direction",
-                    direction,
+                    "RiscSort", None, input, axis, "direction", direction
                 )
                 return op
         except Exception as error:
@@ -213,19 +204,13 @@ def risc_sort(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(axis) is EagerTensor
-                or type(axis) is int
-                and -2147483648 <= axis <= 2147483647
-                or fits(TInt32, axis)
-            )
+        if is_eager() and (
+            type(axis) is EagerTensor
+            or type(axis) is int
+            and -2147483648 <= axis <= 2147483647
+            or fits(TInt32, axis)
         ):
-            _result = execute(
-                context[CURRENT], "RiscSort", name, input, axis, "direction", direction
-            )
+            _result = execute("RiscSort", name, input, axis, "direction", direction)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -138,14 +136,9 @@ class RiscSqueeze(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
-                    "RiscSqueeze",
-                    None,
-                    input,
-                    "squeeze_dims",
-                    opts.squeeze_dims,
+                    "RiscSqueeze", None, input, "squeeze_dims", opts.squeeze_dims
                 )
                 return op
         except Exception as error:
@@ -156,7 +149,7 @@ class RiscSqueeze(TensorOp[T]):
 
 
 DEFAULTS = RiscSqueeze.Options()
-MERGE = RiscSqueeze.Options.merge
+MERGE = merging(RiscSqueeze.Options)
 
 
 @describe_missing_args
@@ -201,15 +194,8 @@ def risc_squeeze(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT],
-                "RiscSqueeze",
-                name,
-                input,
-                "squeeze_dims",
-                squeeze_dims,
-            )
+        if is_eager():
+            _result = execute("RiscSqueeze", name, input, "squeeze_dims", squeeze_dims)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -132,7 +129,7 @@ class RiscTranspose(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(perm) is EagerTensor
                     or type(perm) is int
@@ -140,7 +137,7 @@ class RiscTranspose(TensorOp[T]):
                     or fits(TInt32, perm)
                 )
             ):
-                op.y = execute(context[CURRENT], "RiscTranspose", None, x, perm)
+                op.y = execute("RiscTranspose", None, x, perm)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -191,17 +188,13 @@ def risc_transpose(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(perm) is EagerTensor
-                or type(perm) is int
-                and -2147483648 <= perm <= 2147483647
-                or fits(TInt32, perm)
-            )
+        if is_eager() and (
+            type(perm) is EagerTensor
+            or type(perm) is int
+            and -2147483648 <= perm <= 2147483647
+            or fits(TInt32, perm)
         ):
-            _result = execute(context[CURRENT], "RiscTranspose", name, x, perm)
+            _result = execute("RiscTranspose", name, x, perm)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -165,9 +163,8 @@ class RiscTriangularSolve(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "RiscTriangularSolve",
                     None,
                     matrix,
@@ -189,7 +186,7 @@ class RiscTriangularSolve(TensorOp[T]):
 
 
 DEFAULTS = RiscTriangularSolve.Options()
-MERGE = RiscTriangularSolve.Options.merge
+MERGE = merging(RiscTriangularSolve.Options)
 
 
 @describe_missing_args
@@ -243,9 +240,8 @@ def risc_triangular_solve(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "RiscTriangularSolve",
                 name,
                 matrix,

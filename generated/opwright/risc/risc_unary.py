@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -125,10 +122,8 @@ class RiscUnary(TensorOp[T]):
         op: RiscUnary[U] = new(RiscUnary)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(
-                    context[CURRENT], "RiscUnary", None, x, "op_type", op_type
-                )
+            if scope.eager and is_eager():
+                op.y = execute("RiscUnary", None, x, "op_type", op_type)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -184,10 +179,8 @@ def risc_unary(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "RiscUnary", name, x, "op_type", op_type
-            )
+        if is_eager():
+            _result = execute("RiscUnary", name, x, "op_type", op_type)
             return _result
     except Exception as error:
         fast_path_error = error

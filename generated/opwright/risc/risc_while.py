@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -174,9 +172,8 @@ class RiscWhile(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "RiscWhile",
                     None,
                     input,
@@ -206,7 +203,7 @@ class RiscWhile(Op):
 
 
 DEFAULTS = RiscWhile.Options()
-MERGE = RiscWhile.Options.merge
+MERGE = merging(RiscWhile.Options)
 
 
 @describe_missing_args
@@ -263,9 +260,8 @@ def risc_while(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "RiscWhile",
                 name,
                 input,

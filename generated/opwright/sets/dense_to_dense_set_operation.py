@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -209,14 +207,13 @@ class DenseToDenseSetOperation(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(set1) is type(set2) is EagerTensor
                     or fit_pair(None, set1, set2)
                 )
             ):
                 op.result_indices, op.result_values, op.result_shape = execute(
-                    context[CURRENT],
                     "DenseToDenseSetOperation",
                     None,
                     set1,
@@ -238,7 +235,7 @@ class DenseToDenseSetOperation(Op, Generic[T]):
 
 
 DEFAULTS = DenseToDenseSetOperation.Options()
-MERGE = DenseToDenseSetOperation.Options.merge
+MERGE = merging(DenseToDenseSetOperation.Options)
 
 
 @describe_missing_args
@@ -302,14 +299,11 @@ def dense_to_dense_set_operation(
     fast_path_error = None
     _result: DenseToDenseSetOperationOutputs[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (type(set1) is type(set2) is EagerTensor or fit_pair(None, set1, set2))
+        if is_eager() and (
+            type(set1) is type(set2) is EagerTensor or fit_pair(None, set1, set2)
         ):
             _result = DenseToDenseSetOperationOutputs._make(
                 execute(
-                    context[CURRENT],
                     "DenseToDenseSetOperation",
                     name,
                     set1,

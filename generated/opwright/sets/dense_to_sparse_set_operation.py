@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,13 +15,13 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_pair,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -220,7 +218,7 @@ class DenseToSparseSetOperation(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(set2_indices) is EagerTensor
                     or type(set2_indices) is int
@@ -239,7 +237,6 @@ class DenseToSparseSetOperation(Op, Generic[T]):
                 )
             ):
                 op.result_indices, op.result_values, op.result_shape = execute(
-                    context[CURRENT],
                     "DenseToSparseSetOperation",
                     None,
                     set1,
@@ -263,7 +260,7 @@ class DenseToSparseSetOperation(Op, Generic[T]):
 
 
 DEFAULTS = DenseToSparseSetOperation.Options()
-MERGE = DenseToSparseSetOperation.Options.merge
+MERGE = merging(DenseToSparseSetOperation.Options)
 
 
 @describe_missing_args
@@ -334,8 +331,7 @@ def dense_to_sparse_set_operation(
     _result: DenseToSparseSetOperationOutputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(set2_indices) is EagerTensor
                 or type(set2_indices) is int
@@ -355,7 +351,6 @@ def dense_to_sparse_set_operation(
         ):
             _result = DenseToSparseSetOperationOutputs._make(
                 execute(
-                    context[CURRENT],
                     "DenseToSparseSetOperation",
                     name,
                     set1,

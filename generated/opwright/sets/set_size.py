@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,15 +15,15 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     least_of,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -181,7 +179,7 @@ class SetSize(TensorOp[TInt32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(set_indices) is EagerTensor
                     or type(set_indices) is int
@@ -197,7 +195,6 @@ class SetSize(TensorOp[TInt32]):
                 and _holds(set_indices, set_shape, opts.validate_indices)
             ):
                 op.size = execute(
-                    context[CURRENT],
                     "SetSize",
                     None,
                     set_indices,
@@ -218,7 +215,7 @@ class SetSize(TensorOp[TInt32]):
 
 
 DEFAULTS = SetSize.Options()
-MERGE = SetSize.Options.merge
+MERGE = merging(SetSize.Options)
 
 
 def _holds(set_indices: object, set_shape: object, validate_indices: bool) -> bool:
@@ -287,8 +284,7 @@ def set_size(
     _result: Output[TInt32]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(set_indices) is EagerTensor
                 or type(set_indices) is int
@@ -304,7 +300,6 @@ def set_size(
             and _holds(set_indices, set_shape, validate_indices)
         ):
             _result = execute(
-                context[CURRENT],
                 "SetSize",
                 name,
                 set_indices,

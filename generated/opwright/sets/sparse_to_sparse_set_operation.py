@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,13 +15,13 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_pair,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -229,7 +227,7 @@ class SparseToSparseSetOperation(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(set1_indices) is EagerTensor
                     or type(set1_indices) is int
@@ -260,7 +258,6 @@ class SparseToSparseSetOperation(Op, Generic[T]):
                 )
             ):
                 op.result_indices, op.result_values, op.result_shape = execute(
-                    context[CURRENT],
                     "SparseToSparseSetOperation",
                     None,
                     set1_indices,
@@ -293,7 +290,7 @@ class SparseToSparseSetOperation(Op, Generic[T]):
 
 
 DEFAULTS = SparseToSparseSetOperation.Options()
-MERGE = SparseToSparseSetOperation.Options.merge
+MERGE = merging(SparseToSparseSetOperation.Options)
 
 
 @describe_missing_args
@@ -369,8 +366,7 @@ def sparse_to_sparse_set_operation(
     _result: SparseToSparseSetOperationOutputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(set1_indices) is EagerTensor
                 or type(set1_indices) is int
@@ -402,7 +398,6 @@ def sparse_to_sparse_set_operation(
         ):
             _result = SparseToSparseSetOperationOutputs._make(
                 execute(
-                    context[CURRENT],
                     "SparseToSparseSetOperation",
                     name,
                     set1_indices,

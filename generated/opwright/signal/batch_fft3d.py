@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TComplex64,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, deprecated
@@ -101,8 +98,8 @@ class BatchFFT3D(TensorOp[TComplex64]):
         op: BatchFFT3D = new(BatchFFT3D)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "BatchFFT3D", None, input)
+            if scope.eager and is_eager():
+                op.output = execute("BatchFFT3D", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -147,8 +144,8 @@ def batch_fft3d(
     fast_path_error = None
     _result: Output[TComplex64]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "BatchFFT3D", name, input)
+        if is_eager():
+            _result = execute("BatchFFT3D", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

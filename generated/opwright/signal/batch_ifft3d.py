@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TComplex64,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, deprecated
@@ -104,8 +101,8 @@ class BatchIFFT3D(TensorOp[TComplex64]):
         op: BatchIFFT3D = new(BatchIFFT3D)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "BatchIFFT3D", None, input)
+            if scope.eager and is_eager():
+                op.output = execute("BatchIFFT3D", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -154,8 +151,8 @@ def batch_ifft3d(
     fast_path_error = None
     _result: Output[TComplex64]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "BatchIFFT3D", name, input)
+        if is_eager():
+            _result = execute("BatchIFFT3D", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

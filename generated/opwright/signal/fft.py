@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -123,8 +120,8 @@ class FFT(TensorOp[Tcomplex]):
         op: FFT[Ucomplex] = new(FFT)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "FFT", None, input)
+            if scope.eager and is_eager():
+                op.output = execute("FFT", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -180,8 +177,8 @@ def fft(
     fast_path_error = None
     _result: Output[Ucomplex]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "FFT", name, input)
+        if is_eager():
+            _result = execute("FFT", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -132,8 +129,8 @@ class FFT3D(TensorOp[Tcomplex]):
         op: FFT3D[Ucomplex] = new(FFT3D)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "FFT3D", None, input)
+            if scope.eager and is_eager():
+                op.output = execute("FFT3D", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -192,8 +189,8 @@ def fft3d(
     fast_path_error = None
     _result: Output[Ucomplex]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "FFT3D", name, input)
+        if is_eager():
+            _result = execute("FFT3D", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

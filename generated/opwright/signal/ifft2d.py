@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -127,8 +124,8 @@ class IFFT2D(TensorOp[Tcomplex]):
         op: IFFT2D[Ucomplex] = new(IFFT2D)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "IFFT2D", None, input)
+            if scope.eager and is_eager():
+                op.output = execute("IFFT2D", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -185,8 +182,8 @@ def ifft2d(
     fast_path_error = None
     _result: Output[Ucomplex]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "IFFT2D", name, input)
+        if is_eager():
+            _result = execute("IFFT2D", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -124,8 +121,8 @@ class IFFT3D(TensorOp[Tcomplex]):
         op: IFFT3D[Ucomplex] = new(IFFT3D)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "IFFT3D", None, input)
+            if scope.eager and is_eager():
+                op.output = execute("IFFT3D", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -181,8 +178,8 @@ def ifft3d(
     fast_path_error = None
     _result: Output[Ucomplex]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "IFFT3D", name, input)
+        if is_eager():
+            _result = execute("IFFT3D", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

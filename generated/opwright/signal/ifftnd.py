@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -143,7 +140,7 @@ class IFFTND(TensorOp[Tcomplex]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(fft_length) is EagerTensor
                     or type(fft_length) is int
@@ -157,9 +154,7 @@ class IFFTND(TensorOp[Tcomplex]):
                     or fits(TInt32, axes)
                 )
             ):
-                op.output = execute(
-                    context[CURRENT], "IFFTND", None, input, fft_length, axes
-                )
+                op.output = execute("IFFTND", None, input, fft_length, axes)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -222,8 +217,7 @@ def ifftnd(
     _result: Output[Ucomplex]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(fft_length) is EagerTensor
                 or type(fft_length) is int
@@ -237,7 +231,7 @@ def ifftnd(
                 or fits(TInt32, axes)
             )
         ):
-            _result = execute(context[CURRENT], "IFFTND", name, input, fft_length, axes)
+            _result = execute("IFFTND", name, input, fft_length, axes)
             return _result
     except Exception as error:
         fast_path_error = error

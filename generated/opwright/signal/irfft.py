@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -17,14 +15,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     contents_of,
-    context,
     describe_missing_args,
     dtype_name,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     sizes_of,
 )
@@ -185,7 +182,7 @@ class IRFFT(TensorOp[Treal]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(fft_length) is EagerTensor
                     or type(fft_length) is int
@@ -195,7 +192,6 @@ class IRFFT(TensorOp[Treal]):
                 and _holds(input, fft_length, Treal)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "IRFFT",
                     None,
                     input,
@@ -301,8 +297,7 @@ def irfft(
     _result: Output[Ureal]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(fft_length) is EagerTensor
                 or type(fft_length) is int
@@ -312,7 +307,6 @@ def irfft(
             and _holds(input, fft_length, Treal)
         ):
             _result = execute(
-                context[CURRENT],
                 "IRFFT",
                 name,
                 input,

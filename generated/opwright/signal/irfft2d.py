@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -17,14 +15,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     contents_of,
-    context,
     describe_missing_args,
     dtype_name,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     product_of,
     sizes_of,
@@ -190,7 +187,7 @@ class IRFFT2D(TensorOp[Treal]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(fft_length) is EagerTensor
                     or type(fft_length) is int
@@ -200,7 +197,6 @@ class IRFFT2D(TensorOp[Treal]):
                 and _holds(input, fft_length, Treal)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "IRFFT2D",
                     None,
                     input,
@@ -310,8 +306,7 @@ def irfft2d(
     _result: Output[Ureal]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(fft_length) is EagerTensor
                 or type(fft_length) is int
@@ -321,7 +316,6 @@ def irfft2d(
             and _holds(input, fft_length, Treal)
         ):
             _result = execute(
-                context[CURRENT],
                 "IRFFT2D",
                 name,
                 input,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -16,11 +14,10 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -186,7 +183,7 @@ class IRFFTND(TensorOp[Treal]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(fft_length) is EagerTensor
                     or type(fft_length) is int
@@ -201,7 +198,6 @@ class IRFFTND(TensorOp[Treal]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "IRFFTND",
                     None,
                     input,
@@ -301,8 +297,7 @@ def irfftnd(
     _result: Output[Ureal]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(fft_length) is EagerTensor
                 or type(fft_length) is int
@@ -317,7 +312,6 @@ def irfftnd(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "IRFFTND",
                 name,
                 input,

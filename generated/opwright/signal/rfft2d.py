@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -17,13 +15,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     contents_of,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     sizes_of,
     some_dtype_of,
@@ -193,7 +190,7 @@ class RFFT2D(TensorOp[Tcomplex]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(fft_length) is EagerTensor
                     or type(fft_length) is int
@@ -203,7 +200,6 @@ class RFFT2D(TensorOp[Tcomplex]):
                 and _holds(input, fft_length)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "RFFT2D",
                     None,
                     input,
@@ -316,8 +312,7 @@ def rfft2d(
     _result: Output[Ucomplex]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(fft_length) is EagerTensor
                 or type(fft_length) is int
@@ -327,7 +322,6 @@ def rfft2d(
             and _holds(input, fft_length)
         ):
             _result = execute(
-                context[CURRENT],
                 "RFFT2D",
                 name,
                 input,

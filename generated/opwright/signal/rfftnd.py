@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -16,11 +14,10 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -188,7 +185,7 @@ class RFFTND(TensorOp[Tcomplex]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(fft_length) is EagerTensor
                     or type(fft_length) is int
@@ -203,7 +200,6 @@ class RFFTND(TensorOp[Tcomplex]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "RFFTND",
                     None,
                     input,
@@ -304,8 +300,7 @@ def rfftnd(
     _result: Output[Ucomplex]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(fft_length) is EagerTensor
                 or type(fft_length) is int
@@ -320,7 +315,6 @@ def rfftnd(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "RFFTND",
                 name,
                 input,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,14 +15,14 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -194,7 +192,7 @@ class AddManySparseToTensorsMap(TensorOp[TInt64]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(sparse_indices) is EagerTensor
                     or type(sparse_indices) is int
@@ -210,7 +208,6 @@ class AddManySparseToTensorsMap(TensorOp[TInt64]):
                 and _holds(sparse_shape)
             ):
                 op.sparse_handles = execute(
-                    context[CURRENT],
                     "AddManySparseToTensorsMap",
                     None,
                     sparse_indices,
@@ -233,7 +230,7 @@ class AddManySparseToTensorsMap(TensorOp[TInt64]):
 
 
 DEFAULTS = AddManySparseToTensorsMap.Options()
-MERGE = AddManySparseToTensorsMap.Options.merge
+MERGE = merging(AddManySparseToTensorsMap.Options)
 
 
 def _holds(sparse_shape: object) -> bool:
@@ -308,8 +305,7 @@ def add_many_sparse_to_tensors_map(
     _result: Output[TInt64]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(sparse_indices) is EagerTensor
                 or type(sparse_indices) is int
@@ -325,7 +321,6 @@ def add_many_sparse_to_tensors_map(
             and _holds(sparse_shape)
         ):
             _result = execute(
-                context[CURRENT],
                 "AddManySparseToTensorsMap",
                 name,
                 sparse_indices,

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TInt64,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -186,7 +184,7 @@ class AddSparseToTensorsMap(TensorOp[TInt64]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(sparse_indices) is EagerTensor
                     or type(sparse_indices) is int
@@ -201,7 +199,6 @@ class AddSparseToTensorsMap(TensorOp[TInt64]):
                 )
             ):
                 op.sparse_handle = execute(
-                    context[CURRENT],
                     "AddSparseToTensorsMap",
                     None,
                     sparse_indices,
@@ -224,7 +221,7 @@ class AddSparseToTensorsMap(TensorOp[TInt64]):
 
 
 DEFAULTS = AddSparseToTensorsMap.Options()
-MERGE = AddSparseToTensorsMap.Options.merge
+MERGE = merging(AddSparseToTensorsMap.Options)
 
 
 @describe_missing_args
@@ -288,8 +285,7 @@ def add_sparse_to_tensors_map(
     _result: Output[TInt64]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(sparse_indices) is EagerTensor
                 or type(sparse_indices) is int
@@ -304,7 +300,6 @@ def add_sparse_to_tensors_map(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "AddSparseToTensorsMap",
                 name,
                 sparse_indices,

@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     product_of,
     sizes_of,
@@ -235,9 +233,8 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(values):
+            if scope.eager and is_eager() and _holds(values):
                 op.output_indices, op.output_values, op.output_dense_shape = execute(
-                    context[CURRENT],
                     "DenseCountSparseOutput",
                     None,
                     values,
@@ -266,7 +263,7 @@ class DenseCountSparseOutput(Op, Generic[OutputType]):
 
 
 DEFAULTS = DenseCountSparseOutput.Options()
-MERGE = DenseCountSparseOutput.Options.merge
+MERGE = merging(DenseCountSparseOutput.Options)
 
 
 def _holds(values: object) -> bool:
@@ -350,10 +347,9 @@ def dense_count_sparse_output(
     fast_path_error = None
     _result: DenseCountSparseOutputOutputs[UOutputType]
     try:
-        if context[EAGER] and not graphs.stack and _holds(values):
+        if is_eager() and _holds(values):
             _result = DenseCountSparseOutputOutputs._make(
                 execute(
-                    context[CURRENT],
                     "DenseCountSparseOutput",
                     name,
                     values,

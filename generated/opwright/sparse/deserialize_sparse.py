@@ -8,17 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
     Scope,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -156,9 +153,8 @@ class DeserializeSparse(Op, Generic[Dtype]):
         op: DeserializeSparse[UDtype] = new(DeserializeSparse)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.sparse_indices, op.sparse_values, op.sparse_shape = execute(
-                    context[CURRENT],
                     "DeserializeSparse",
                     None,
                     serialized_sparse,
@@ -222,10 +218,9 @@ def deserialize_sparse(
     fast_path_error = None
     _result: DeserializeSparseOutputs[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = DeserializeSparseOutputs._make(
                 execute(
-                    context[CURRENT],
                     "DeserializeSparse",
                     name,
                     serialized_sparse,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,14 +15,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_pair,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -198,7 +196,7 @@ class EditDistance(TensorOp[TFloat32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(hypothesis_indices) is EagerTensor
                     or type(hypothesis_indices) is int
@@ -232,7 +230,6 @@ class EditDistance(TensorOp[TFloat32]):
                 and _holds(hypothesis_shape, truth_shape)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "EditDistance",
                     None,
                     hypothesis_indices,
@@ -263,7 +260,7 @@ class EditDistance(TensorOp[TFloat32]):
 
 
 DEFAULTS = EditDistance.Options()
-MERGE = EditDistance.Options.merge
+MERGE = merging(EditDistance.Options)
 
 
 def _holds(hypothesis_shape: object, truth_shape: object) -> bool:
@@ -341,8 +338,7 @@ def edit_distance(
     _result: Output[TFloat32]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(hypothesis_indices) is EagerTensor
                 or type(hypothesis_indices) is int
@@ -374,7 +370,6 @@ def edit_distance(
             and _holds(hypothesis_shape, truth_shape)
         ):
             _result = execute(
-                context[CURRENT],
                 "EditDistance",
                 name,
                 hypothesis_indices,

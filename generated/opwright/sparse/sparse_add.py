@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -200,7 +197,7 @@ class SparseAdd(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(a_indices) is EagerTensor
                     or type(a_indices) is int
@@ -231,7 +228,6 @@ class SparseAdd(Op, Generic[T]):
                 )
             ):
                 op.sum_indices, op.sum_values, op.sum_shape = execute(
-                    context[CURRENT],
                     "SparseAdd",
                     None,
                     a_indices,
@@ -327,8 +323,7 @@ def sparse_add(
     _result: SparseAddOutputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(a_indices) is EagerTensor
                 or type(a_indices) is int
@@ -360,7 +355,6 @@ def sparse_add(
         ):
             _result = SparseAddOutputs._make(
                 execute(
-                    context[CURRENT],
                     "SparseAdd",
                     name,
                     a_indices,

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -155,7 +152,7 @@ class SparseAddGrad(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(a_indices) is EagerTensor
                     or type(a_indices) is int
@@ -176,7 +173,6 @@ class SparseAddGrad(Op, Generic[T]):
                 )
             ):
                 op.a_val_grad, op.b_val_grad = execute(
-                    context[CURRENT],
                     "SparseAddGrad",
                     None,
                     backprop_val_grad,
@@ -252,8 +248,7 @@ def sparse_add_grad(
     _result: SparseAddGradOutputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(a_indices) is EagerTensor
                 or type(a_indices) is int
@@ -275,7 +270,6 @@ def sparse_add_grad(
         ):
             _result = SparseAddGradOutputs._make(
                 execute(
-                    context[CURRENT],
                     "SparseAddGrad",
                     name,
                     backprop_val_grad,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -16,15 +14,15 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fit_pair,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     some_dtype_of,
     value_of,
@@ -215,7 +213,7 @@ class SparseBincount(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is EagerTensor
                     or type(indices) is int
@@ -235,7 +233,6 @@ class SparseBincount(TensorOp[T]):
                 and _holds(dense_shape, size, weights)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "SparseBincount",
                     None,
                     indices,
@@ -258,7 +255,7 @@ class SparseBincount(TensorOp[T]):
 
 
 DEFAULTS = SparseBincount.Options()
-MERGE = SparseBincount.Options.merge
+MERGE = merging(SparseBincount.Options)
 
 
 def _holds(dense_shape: object, size: object, weights: object) -> bool:
@@ -341,8 +338,7 @@ def sparse_bincount(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(indices) is EagerTensor
                 or type(indices) is int
@@ -362,7 +358,6 @@ def sparse_bincount(
             and _holds(dense_shape, size, weights)
         ):
             _result = execute(
-                context[CURRENT],
                 "SparseBincount",
                 name,
                 indices,

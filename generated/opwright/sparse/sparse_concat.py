@@ -6,21 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     TInt64,
     all_tensors,
     contents_of,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fit_together,
     fits,
-    graphs,
+    is_eager,
     new,
     tensors_of,
 )
@@ -180,14 +177,13 @@ class SparseConcat(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(indices) or fits(TInt64, indices))
                 and (all_tensors(shapes) or fits(TInt64, shapes))
                 and (all_tensors(values) or fit_together(None, values))
                 and _holds(shapes, concat_dim)
             ):
                 op.output_indices, op.output_values, op.output_shape = execute(
-                    context[CURRENT],
                     "SparseConcat",
                     None,
                     indices,
@@ -280,8 +276,7 @@ def sparse_concat(
     _result: SparseConcatOutputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (all_tensors(indices) or fits(TInt64, indices))
             and (all_tensors(shapes) or fits(TInt64, shapes))
             and (all_tensors(values) or fit_together(None, values))
@@ -289,7 +284,6 @@ def sparse_concat(
         ):
             _result = SparseConcatOutputs._make(
                 execute(
-                    context[CURRENT],
                     "SparseConcat",
                     name,
                     indices,

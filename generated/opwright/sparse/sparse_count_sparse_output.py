@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -18,14 +16,14 @@ from opwright_runtime.gencode import (
     TInt64,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -249,7 +247,7 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is EagerTensor
                     or type(indices) is int
@@ -265,7 +263,6 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
                 and _holds(dense_shape)
             ):
                 op.output_indices, op.output_values, op.output_dense_shape = execute(
-                    context[CURRENT],
                     "SparseCountSparseOutput",
                     None,
                     indices,
@@ -296,7 +293,7 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
 
 
 DEFAULTS = SparseCountSparseOutput.Options()
-MERGE = SparseCountSparseOutput.Options.merge
+MERGE = merging(SparseCountSparseOutput.Options)
 
 
 def _holds(dense_shape: object) -> bool:
@@ -391,8 +388,7 @@ def sparse_count_sparse_output(
     _result: SparseCountSparseOutputOutputs[UOutputType]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(indices) is EagerTensor
                 or type(indices) is int
@@ -409,7 +405,6 @@ def sparse_count_sparse_output(
         ):
             _result = SparseCountSparseOutputOutputs._make(
                 execute(
-                    context[CURRENT],
                     "SparseCountSparseOutput",
                     name,
                     indices,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -17,14 +15,13 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtype,
     contents_of,
-    context,
     crosses_of,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     tensors_of,
 )
@@ -230,13 +227,12 @@ class SparseCross(Op, Generic[OutType]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(indices) or fits(TInt64, indices))
                 and (all_tensors(shapes) or fits(TInt64, shapes))
                 and _holds(indices, shapes, dense_inputs)
             ):
                 op.output_indices, op.output_values, op.output_shape = execute(
-                    context[CURRENT],
                     "SparseCross",
                     None,
                     indices,
@@ -381,15 +377,13 @@ def sparse_cross(
     _result: SparseCrossOutputs[UOutType]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (all_tensors(indices) or fits(TInt64, indices))
             and (all_tensors(shapes) or fits(TInt64, shapes))
             and _holds(indices, shapes, dense_inputs)
         ):
             _result = SparseCrossOutputs._make(
                 execute(
-                    context[CURRENT],
                     "SparseCross",
                     name,
                     indices,

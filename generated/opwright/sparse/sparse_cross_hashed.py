@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -16,14 +14,13 @@ from opwright_runtime.gencode import (
     TInt64,
     all_tensors,
     contents_of,
-    context,
     crosses_of,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     tensors_of,
 )
@@ -207,7 +204,7 @@ class SparseCrossHashed(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(indices) or fits(TInt64, indices))
                 and (all_tensors(shapes) or fits(TInt64, shapes))
                 and (
@@ -226,7 +223,6 @@ class SparseCrossHashed(Op):
                 and _holds(indices, shapes, dense_inputs, num_buckets, strong_hash)
             ):
                 op.output_indices, op.output_values, op.output_shape = execute(
-                    context[CURRENT],
                     "SparseCrossHashed",
                     None,
                     indices,
@@ -353,8 +349,7 @@ def sparse_cross_hashed(
     _result: SparseCrossHashedOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (all_tensors(indices) or fits(TInt64, indices))
             and (all_tensors(shapes) or fits(TInt64, shapes))
             and (
@@ -374,7 +369,6 @@ def sparse_cross_hashed(
         ):
             _result = SparseCrossHashedOutputs._make(
                 execute(
-                    context[CURRENT],
                     "SparseCrossHashed",
                     name,
                     indices,

@@ -6,22 +6,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     TInt64,
     all_tensors,
     contents_of,
-    context,
     crosses_of,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     tensors_of,
 )
@@ -202,20 +199,13 @@ class SparseCrossV2(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(indices) or fits(TInt64, indices))
                 and (all_tensors(shapes) or fits(TInt64, shapes))
                 and _holds(indices, shapes, dense_inputs)
             ):
                 op.output_indices, op.output_values, op.output_shape = execute(
-                    context[CURRENT],
-                    "SparseCrossV2",
-                    None,
-                    indices,
-                    values,
-                    shapes,
-                    dense_inputs,
-                    sep,
+                    "SparseCrossV2", None, indices, values, shapes, dense_inputs, sep
                 )
                 return op
         except Exception as error:
@@ -316,22 +306,14 @@ def sparse_cross_v2(
     _result: SparseCrossV2Outputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (all_tensors(indices) or fits(TInt64, indices))
             and (all_tensors(shapes) or fits(TInt64, shapes))
             and _holds(indices, shapes, dense_inputs)
         ):
             _result = SparseCrossV2Outputs._make(
                 execute(
-                    context[CURRENT],
-                    "SparseCrossV2",
-                    name,
-                    indices,
-                    values,
-                    shapes,
-                    dense_inputs,
-                    sep,
+                    "SparseCrossV2", name, indices, values, shapes, dense_inputs, sep
                 )
             )
             return _result

@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -155,7 +152,7 @@ class SparseDenseCwiseAdd(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(sp_indices) is EagerTensor
                     or type(sp_indices) is int
@@ -174,13 +171,7 @@ class SparseDenseCwiseAdd(TensorOp[T]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "SparseDenseCwiseAdd",
-                    None,
-                    sp_indices,
-                    sp_values,
-                    sp_shape,
-                    dense,
+                    "SparseDenseCwiseAdd", None, sp_indices, sp_values, sp_shape, dense
                 )
                 return op
         except Exception as error:
@@ -248,8 +239,7 @@ def sparse_dense_cwise_add(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(sp_indices) is EagerTensor
                 or type(sp_indices) is int
@@ -268,13 +258,7 @@ def sparse_dense_cwise_add(
             )
         ):
             _result = execute(
-                context[CURRENT],
-                "SparseDenseCwiseAdd",
-                name,
-                sp_indices,
-                sp_values,
-                sp_shape,
-                dense,
+                "SparseDenseCwiseAdd", name, sp_indices, sp_values, sp_shape, dense
             )
             return _result
     except Exception as error:

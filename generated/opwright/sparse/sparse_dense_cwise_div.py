@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -159,7 +156,7 @@ class SparseDenseCwiseDiv(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(sp_indices) is EagerTensor
                     or type(sp_indices) is int
@@ -178,13 +175,7 @@ class SparseDenseCwiseDiv(TensorOp[T]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "SparseDenseCwiseDiv",
-                    None,
-                    sp_indices,
-                    sp_values,
-                    sp_shape,
-                    dense,
+                    "SparseDenseCwiseDiv", None, sp_indices, sp_values, sp_shape, dense
                 )
                 return op
         except Exception as error:
@@ -254,8 +245,7 @@ def sparse_dense_cwise_div(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(sp_indices) is EagerTensor
                 or type(sp_indices) is int
@@ -274,13 +264,7 @@ def sparse_dense_cwise_div(
             )
         ):
             _result = execute(
-                context[CURRENT],
-                "SparseDenseCwiseDiv",
-                name,
-                sp_indices,
-                sp_values,
-                sp_shape,
-                dense,
+                "SparseDenseCwiseDiv", name, sp_indices, sp_values, sp_shape, dense
             )
             return _result
     except Exception as error:

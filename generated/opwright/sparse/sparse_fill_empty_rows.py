@@ -6,22 +6,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
     contents_of,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fit_pair,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -188,7 +185,7 @@ class SparseFillEmptyRows(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is EagerTensor
                     or type(indices) is int
@@ -213,7 +210,6 @@ class SparseFillEmptyRows(Op, Generic[T]):
                     op.empty_row_indicator,
                     op.reverse_index_map,
                 ) = execute(
-                    context[CURRENT],
                     "SparseFillEmptyRows",
                     None,
                     indices,
@@ -295,8 +291,7 @@ def sparse_fill_empty_rows(
     _result: SparseFillEmptyRowsOutputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(indices) is EagerTensor
                 or type(indices) is int
@@ -317,7 +312,6 @@ def sparse_fill_empty_rows(
         ):
             _result = SparseFillEmptyRowsOutputs._make(
                 execute(
-                    context[CURRENT],
                     "SparseFillEmptyRows",
                     name,
                     indices,

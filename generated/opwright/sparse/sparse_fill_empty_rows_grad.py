@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -145,7 +142,7 @@ class SparseFillEmptyRowsGrad(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(reverse_index_map) is EagerTensor
                     or type(reverse_index_map) is int
@@ -154,11 +151,7 @@ class SparseFillEmptyRowsGrad(Op, Generic[T]):
                 )
             ):
                 op.d_values, op.d_default_value = execute(
-                    context[CURRENT],
-                    "SparseFillEmptyRowsGrad",
-                    None,
-                    reverse_index_map,
-                    grad_values,
+                    "SparseFillEmptyRowsGrad", None, reverse_index_map, grad_values
                 )
                 return op
         except Exception as error:
@@ -211,24 +204,14 @@ def sparse_fill_empty_rows_grad(
     fast_path_error = None
     _result: SparseFillEmptyRowsGradOutputs[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(reverse_index_map) is EagerTensor
-                or type(reverse_index_map) is int
-                and -9223372036854775808 <= reverse_index_map <= 9223372036854775807
-                or fits(TInt64, reverse_index_map)
-            )
+        if is_eager() and (
+            type(reverse_index_map) is EagerTensor
+            or type(reverse_index_map) is int
+            and -9223372036854775808 <= reverse_index_map <= 9223372036854775807
+            or fits(TInt64, reverse_index_map)
         ):
             _result = SparseFillEmptyRowsGradOutputs._make(
-                execute(
-                    context[CURRENT],
-                    "SparseFillEmptyRowsGrad",
-                    name,
-                    reverse_index_map,
-                    grad_values,
-                )
+                execute("SparseFillEmptyRowsGrad", name, reverse_index_map, grad_values)
             )
             return _result
     except Exception as error:

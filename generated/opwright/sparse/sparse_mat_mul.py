@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TFloat32,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -198,9 +196,8 @@ class SparseMatMul(TensorOp[TFloat32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.product = execute(
-                    context[CURRENT],
                     "SparseMatMul",
                     None,
                     a,
@@ -231,7 +228,7 @@ class SparseMatMul(TensorOp[TFloat32]):
 
 
 DEFAULTS = SparseMatMul.Options()
-MERGE = SparseMatMul.Options.merge
+MERGE = merging(SparseMatMul.Options)
 
 
 @describe_missing_args
@@ -296,9 +293,8 @@ def sparse_mat_mul(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "SparseMatMul",
                 name,
                 a,

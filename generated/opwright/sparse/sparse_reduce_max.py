@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,14 +15,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     removed,
     some_dtype_of,
@@ -190,7 +188,7 @@ class SparseReduceMax(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input_indices) is EagerTensor
                     or type(input_indices) is int
@@ -212,7 +210,6 @@ class SparseReduceMax(TensorOp[T]):
                 and _holds(input_values, input_shape, reduction_axes)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "SparseReduceMax",
                     None,
                     input_indices,
@@ -234,7 +231,7 @@ class SparseReduceMax(TensorOp[T]):
 
 
 DEFAULTS = SparseReduceMax.Options()
-MERGE = SparseReduceMax.Options.merge
+MERGE = merging(SparseReduceMax.Options)
 
 
 def _holds(input_values: object, input_shape: object, reduction_axes: object) -> bool:
@@ -311,8 +308,7 @@ def sparse_reduce_max(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input_indices) is EagerTensor
                 or type(input_indices) is int
@@ -334,7 +330,6 @@ def sparse_reduce_max(
             and _holds(input_values, input_shape, reduction_axes)
         ):
             _result = execute(
-                context[CURRENT],
                 "SparseReduceMax",
                 name,
                 input_indices,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -18,12 +16,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TInt64,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -208,7 +206,7 @@ class SparseReduceMaxSparse(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input_indices) is EagerTensor
                     or type(input_indices) is int
@@ -229,7 +227,6 @@ class SparseReduceMaxSparse(Op, Generic[T]):
                 )
             ):
                 op.output_indices, op.output_values, op.output_shape = execute(
-                    context[CURRENT],
                     "SparseReduceMaxSparse",
                     None,
                     input_indices,
@@ -251,7 +248,7 @@ class SparseReduceMaxSparse(Op, Generic[T]):
 
 
 DEFAULTS = SparseReduceMaxSparse.Options()
-MERGE = SparseReduceMaxSparse.Options.merge
+MERGE = merging(SparseReduceMaxSparse.Options)
 
 
 @describe_missing_args
@@ -321,8 +318,7 @@ def sparse_reduce_max_sparse(
     _result: SparseReduceMaxSparseOutputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input_indices) is EagerTensor
                 or type(input_indices) is int
@@ -344,7 +340,6 @@ def sparse_reduce_max_sparse(
         ):
             _result = SparseReduceMaxSparseOutputs._make(
                 execute(
-                    context[CURRENT],
                     "SparseReduceMaxSparse",
                     name,
                     input_indices,

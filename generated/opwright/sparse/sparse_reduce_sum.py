@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,14 +15,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     removed,
     some_dtype_of,
@@ -187,7 +185,7 @@ class SparseReduceSum(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input_indices) is EagerTensor
                     or type(input_indices) is int
@@ -209,7 +207,6 @@ class SparseReduceSum(TensorOp[T]):
                 and _holds(input_values, input_shape, reduction_axes)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "SparseReduceSum",
                     None,
                     input_indices,
@@ -231,7 +228,7 @@ class SparseReduceSum(TensorOp[T]):
 
 
 DEFAULTS = SparseReduceSum.Options()
-MERGE = SparseReduceSum.Options.merge
+MERGE = merging(SparseReduceSum.Options)
 
 
 def _holds(input_values: object, input_shape: object, reduction_axes: object) -> bool:
@@ -306,8 +303,7 @@ def sparse_reduce_sum(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input_indices) is EagerTensor
                 or type(input_indices) is int
@@ -329,7 +325,6 @@ def sparse_reduce_sum(
             and _holds(input_values, input_shape, reduction_axes)
         ):
             _result = execute(
-                context[CURRENT],
                 "SparseReduceSum",
                 name,
                 input_indices,

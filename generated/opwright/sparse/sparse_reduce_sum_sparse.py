@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -18,12 +16,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TInt64,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -205,7 +203,7 @@ class SparseReduceSumSparse(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input_indices) is EagerTensor
                     or type(input_indices) is int
@@ -226,7 +224,6 @@ class SparseReduceSumSparse(Op, Generic[T]):
                 )
             ):
                 op.output_indices, op.output_values, op.output_shape = execute(
-                    context[CURRENT],
                     "SparseReduceSumSparse",
                     None,
                     input_indices,
@@ -248,7 +245,7 @@ class SparseReduceSumSparse(Op, Generic[T]):
 
 
 DEFAULTS = SparseReduceSumSparse.Options()
-MERGE = SparseReduceSumSparse.Options.merge
+MERGE = merging(SparseReduceSumSparse.Options)
 
 
 @describe_missing_args
@@ -316,8 +313,7 @@ def sparse_reduce_sum_sparse(
     _result: SparseReduceSumSparseOutputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input_indices) is EagerTensor
                 or type(input_indices) is int
@@ -339,7 +335,6 @@ def sparse_reduce_sum_sparse(
         ):
             _result = SparseReduceSumSparseOutputs._make(
                 execute(
-                    context[CURRENT],
                     "SparseReduceSumSparse",
                     name,
                     input_indices,

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -144,7 +141,7 @@ class SparseReorder(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input_indices) is EagerTensor
                     or type(input_indices) is int
@@ -159,12 +156,7 @@ class SparseReorder(Op, Generic[T]):
                 )
             ):
                 op.output_indices, op.output_values = execute(
-                    context[CURRENT],
-                    "SparseReorder",
-                    None,
-                    input_indices,
-                    input_values,
-                    input_shape,
+                    "SparseReorder", None, input_indices, input_values, input_shape
                 )
                 return op
         except Exception as error:
@@ -222,8 +214,7 @@ def sparse_reorder(
     _result: SparseReorderOutputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input_indices) is EagerTensor
                 or type(input_indices) is int
@@ -238,14 +229,7 @@ def sparse_reorder(
             )
         ):
             _result = SparseReorderOutputs._make(
-                execute(
-                    context[CURRENT],
-                    "SparseReorder",
-                    name,
-                    input_indices,
-                    input_values,
-                    input_shape,
-                )
+                execute("SparseReorder", name, input_indices, input_values, input_shape)
             )
             return _result
     except Exception as error:

@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -132,7 +129,7 @@ class SparseReshape(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input_indices) is EagerTensor
                     or type(input_indices) is int
@@ -153,12 +150,7 @@ class SparseReshape(Op):
                 )
             ):
                 op.output_indices, op.output_shape = execute(
-                    context[CURRENT],
-                    "SparseReshape",
-                    None,
-                    input_indices,
-                    input_shape,
-                    new_shape,
+                    "SparseReshape", None, input_indices, input_shape, new_shape
                 )
                 return op
         except Exception as error:
@@ -214,8 +206,7 @@ def sparse_reshape(
     _result: SparseReshapeOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input_indices) is EagerTensor
                 or type(input_indices) is int
@@ -236,14 +227,7 @@ def sparse_reshape(
             )
         ):
             _result = SparseReshapeOutputs._make(
-                execute(
-                    context[CURRENT],
-                    "SparseReshape",
-                    name,
-                    input_indices,
-                    input_shape,
-                    new_shape,
-                )
+                execute("SparseReshape", name, input_indices, input_shape, new_shape)
             )
             return _result
     except Exception as error:

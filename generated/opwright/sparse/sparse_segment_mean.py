@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,14 +13,14 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     last_of,
+    merging,
     new,
     sizes_of,
     some_dtype_of,
@@ -210,7 +208,7 @@ class SparseSegmentMean(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is EagerTensor
                     or type(indices) is int
@@ -226,7 +224,6 @@ class SparseSegmentMean(TensorOp[T]):
                 and _holds(data, segment_ids)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "SparseSegmentMean",
                     None,
                     data,
@@ -247,7 +244,7 @@ class SparseSegmentMean(TensorOp[T]):
 
 
 DEFAULTS = SparseSegmentMean.Options()
-MERGE = SparseSegmentMean.Options.merge
+MERGE = merging(SparseSegmentMean.Options)
 
 
 def _holds(data: object, segment_ids: object) -> bool:
@@ -329,8 +326,7 @@ def sparse_segment_mean(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(indices) is EagerTensor
                 or type(indices) is int
@@ -346,7 +342,6 @@ def sparse_segment_mean(
             and _holds(data, segment_ids)
         ):
             _result = execute(
-                context[CURRENT],
                 "SparseSegmentMean",
                 name,
                 data,

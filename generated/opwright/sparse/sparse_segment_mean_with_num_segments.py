@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,13 +15,13 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     sizes_of,
     some_dtype_of,
@@ -228,7 +226,7 @@ class SparseSegmentMeanWithNumSegments(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_segments) is EagerTensor
                     or type(num_segments) is int
@@ -250,7 +248,6 @@ class SparseSegmentMeanWithNumSegments(TensorOp[T]):
                 and _holds(data, num_segments)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "SparseSegmentMeanWithNumSegments",
                     None,
                     data,
@@ -272,7 +269,7 @@ class SparseSegmentMeanWithNumSegments(TensorOp[T]):
 
 
 DEFAULTS = SparseSegmentMeanWithNumSegments.Options()
-MERGE = SparseSegmentMeanWithNumSegments.Options.merge
+MERGE = merging(SparseSegmentMeanWithNumSegments.Options)
 
 
 def _holds(data: object, num_segments: object) -> bool:
@@ -358,8 +355,7 @@ def sparse_segment_mean_with_num_segments(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_segments) is EagerTensor
                 or type(num_segments) is int
@@ -381,7 +377,6 @@ def sparse_segment_mean_with_num_segments(
             and _holds(data, num_segments)
         ):
             _result = execute(
-                context[CURRENT],
                 "SparseSegmentMeanWithNumSegments",
                 name,
                 data,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,14 +13,14 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     last_of,
+    merging,
     new,
     sizes_of,
     some_dtype_of,
@@ -212,7 +210,7 @@ class SparseSegmentSqrtN(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is EagerTensor
                     or type(indices) is int
@@ -228,7 +226,6 @@ class SparseSegmentSqrtN(TensorOp[T]):
                 and _holds(data, segment_ids)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "SparseSegmentSqrtN",
                     None,
                     data,
@@ -249,7 +246,7 @@ class SparseSegmentSqrtN(TensorOp[T]):
 
 
 DEFAULTS = SparseSegmentSqrtN.Options()
-MERGE = SparseSegmentSqrtN.Options.merge
+MERGE = merging(SparseSegmentSqrtN.Options)
 
 
 def _holds(data: object, segment_ids: object) -> bool:
@@ -332,8 +329,7 @@ def sparse_segment_sqrt_n(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(indices) is EagerTensor
                 or type(indices) is int
@@ -349,7 +345,6 @@ def sparse_segment_sqrt_n(
             and _holds(data, segment_ids)
         ):
             _result = execute(
-                context[CURRENT],
                 "SparseSegmentSqrtN",
                 name,
                 data,

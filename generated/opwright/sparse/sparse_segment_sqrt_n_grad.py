@@ -8,19 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     sizes_of,
     some_dtype_of,
@@ -175,7 +172,7 @@ class SparseSegmentSqrtNGrad(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(output_dim0) is EagerTensor
                     or type(output_dim0) is int
@@ -197,7 +194,6 @@ class SparseSegmentSqrtNGrad(TensorOp[T]):
                 and _holds(grad, output_dim0)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "SparseSegmentSqrtNGrad",
                     None,
                     grad,
@@ -286,8 +282,7 @@ def sparse_segment_sqrt_n_grad(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(output_dim0) is EagerTensor
                 or type(output_dim0) is int
@@ -309,13 +304,7 @@ def sparse_segment_sqrt_n_grad(
             and _holds(grad, output_dim0)
         ):
             _result = execute(
-                context[CURRENT],
-                "SparseSegmentSqrtNGrad",
-                name,
-                grad,
-                indices,
-                segment_ids,
-                output_dim0,
+                "SparseSegmentSqrtNGrad", name, grad, indices, segment_ids, output_dim0
             )
             return _result
     except Exception as error:

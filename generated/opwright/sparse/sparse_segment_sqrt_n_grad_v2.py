@@ -8,19 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     sizes_of,
 )
@@ -184,7 +181,7 @@ class SparseSegmentSqrtNGradV2(Op, Generic[T, Tidx]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(dense_output_dim0) is EagerTensor
                     or type(dense_output_dim0) is int
@@ -206,7 +203,6 @@ class SparseSegmentSqrtNGradV2(Op, Generic[T, Tidx]):
                 and _holds(grad)
             ):
                 op.output, op.sorted_unique_indices = execute(
-                    context[CURRENT],
                     "SparseSegmentSqrtNGradV2",
                     None,
                     grad,
@@ -291,8 +287,7 @@ def sparse_segment_sqrt_n_grad_v2(
     _result: SparseSegmentSqrtNGradV2Outputs[U, Uidx]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(dense_output_dim0) is EagerTensor
                 or type(dense_output_dim0) is int
@@ -315,7 +310,6 @@ def sparse_segment_sqrt_n_grad_v2(
         ):
             _result = SparseSegmentSqrtNGradV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "SparseSegmentSqrtNGradV2",
                     name,
                     grad,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,13 +15,13 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     sizes_of,
     some_dtype_of,
@@ -236,7 +234,7 @@ class SparseSegmentSqrtNWithNumSegments(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_segments) is EagerTensor
                     or type(num_segments) is int
@@ -258,7 +256,6 @@ class SparseSegmentSqrtNWithNumSegments(TensorOp[T]):
                 and _holds(data, num_segments)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "SparseSegmentSqrtNWithNumSegments",
                     None,
                     data,
@@ -280,7 +277,7 @@ class SparseSegmentSqrtNWithNumSegments(TensorOp[T]):
 
 
 DEFAULTS = SparseSegmentSqrtNWithNumSegments.Options()
-MERGE = SparseSegmentSqrtNWithNumSegments.Options.merge
+MERGE = merging(SparseSegmentSqrtNWithNumSegments.Options)
 
 
 def _holds(data: object, num_segments: object) -> bool:
@@ -367,8 +364,7 @@ def sparse_segment_sqrt_n_with_num_segments(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_segments) is EagerTensor
                 or type(num_segments) is int
@@ -390,7 +386,6 @@ def sparse_segment_sqrt_n_with_num_segments(
             and _holds(data, num_segments)
         ):
             _result = execute(
-                context[CURRENT],
                 "SparseSegmentSqrtNWithNumSegments",
                 name,
                 data,

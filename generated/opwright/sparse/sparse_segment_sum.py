@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,14 +13,14 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     last_of,
+    merging,
     new,
     sizes_of,
     some_dtype_of,
@@ -200,7 +198,7 @@ class SparseSegmentSum(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is EagerTensor
                     or type(indices) is int
@@ -216,7 +214,6 @@ class SparseSegmentSum(TensorOp[T]):
                 and _holds(data, segment_ids)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "SparseSegmentSum",
                     None,
                     data,
@@ -237,7 +234,7 @@ class SparseSegmentSum(TensorOp[T]):
 
 
 DEFAULTS = SparseSegmentSum.Options()
-MERGE = SparseSegmentSum.Options.merge
+MERGE = merging(SparseSegmentSum.Options)
 
 
 def _holds(data: object, segment_ids: object) -> bool:
@@ -318,8 +315,7 @@ def sparse_segment_sum(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(indices) is EagerTensor
                 or type(indices) is int
@@ -335,7 +331,6 @@ def sparse_segment_sum(
             and _holds(data, segment_ids)
         ):
             _result = execute(
-                context[CURRENT],
                 "SparseSegmentSum",
                 name,
                 data,

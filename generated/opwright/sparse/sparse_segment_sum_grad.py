@@ -8,19 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     sizes_of,
     some_dtype_of,
@@ -169,7 +166,7 @@ class SparseSegmentSumGrad(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(output_dim0) is EagerTensor
                     or type(output_dim0) is int
@@ -191,7 +188,6 @@ class SparseSegmentSumGrad(TensorOp[T]):
                 and _holds(grad, output_dim0)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "SparseSegmentSumGrad",
                     None,
                     grad,
@@ -274,8 +270,7 @@ def sparse_segment_sum_grad(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(output_dim0) is EagerTensor
                 or type(output_dim0) is int
@@ -297,13 +292,7 @@ def sparse_segment_sum_grad(
             and _holds(grad, output_dim0)
         ):
             _result = execute(
-                context[CURRENT],
-                "SparseSegmentSumGrad",
-                name,
-                grad,
-                indices,
-                segment_ids,
-                output_dim0,
+                "SparseSegmentSumGrad", name, grad, indices, segment_ids, output_dim0
             )
             return _result
     except Exception as error:

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -176,7 +173,7 @@ class SparseSegmentSumGradV2(Op, Generic[T, Tidx]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(dense_output_dim0) is EagerTensor
                     or type(dense_output_dim0) is int
@@ -197,7 +194,6 @@ class SparseSegmentSumGradV2(Op, Generic[T, Tidx]):
                 )
             ):
                 op.output, op.sorted_unique_indices = execute(
-                    context[CURRENT],
                     "SparseSegmentSumGradV2",
                     None,
                     grad,
@@ -272,8 +268,7 @@ def sparse_segment_sum_grad_v2(
     _result: SparseSegmentSumGradV2Outputs[U, Uidx]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(dense_output_dim0) is EagerTensor
                 or type(dense_output_dim0) is int
@@ -295,7 +290,6 @@ def sparse_segment_sum_grad_v2(
         ):
             _result = SparseSegmentSumGradV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "SparseSegmentSumGradV2",
                     name,
                     grad,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,13 +15,13 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     sizes_of,
     some_dtype_of,
@@ -219,7 +217,7 @@ class SparseSegmentSumWithNumSegments(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_segments) is EagerTensor
                     or type(num_segments) is int
@@ -241,7 +239,6 @@ class SparseSegmentSumWithNumSegments(TensorOp[T]):
                 and _holds(data, num_segments)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "SparseSegmentSumWithNumSegments",
                     None,
                     data,
@@ -263,7 +260,7 @@ class SparseSegmentSumWithNumSegments(TensorOp[T]):
 
 
 DEFAULTS = SparseSegmentSumWithNumSegments.Options()
-MERGE = SparseSegmentSumWithNumSegments.Options.merge
+MERGE = merging(SparseSegmentSumWithNumSegments.Options)
 
 
 def _holds(data: object, num_segments: object) -> bool:
@@ -348,8 +345,7 @@ def sparse_segment_sum_with_num_segments(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_segments) is EagerTensor
                 or type(num_segments) is int
@@ -371,7 +367,6 @@ def sparse_segment_sum_with_num_segments(
             and _holds(data, num_segments)
         ):
             _result = execute(
-                context[CURRENT],
                 "SparseSegmentSumWithNumSegments",
                 name,
                 data,

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -167,7 +164,7 @@ class SparseSlice(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is EagerTensor
                     or type(indices) is int
@@ -194,14 +191,7 @@ class SparseSlice(Op, Generic[T]):
                 )
             ):
                 op.output_indices, op.output_values, op.output_shape = execute(
-                    context[CURRENT],
-                    "SparseSlice",
-                    None,
-                    indices,
-                    values,
-                    shape,
-                    start,
-                    size,
+                    "SparseSlice", None, indices, values, shape, start, size
                 )
                 return op
         except Exception as error:
@@ -269,8 +259,7 @@ def sparse_slice(
     _result: SparseSliceOutputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(indices) is EagerTensor
                 or type(indices) is int
@@ -297,16 +286,7 @@ def sparse_slice(
             )
         ):
             _result = SparseSliceOutputs._make(
-                execute(
-                    context[CURRENT],
-                    "SparseSlice",
-                    name,
-                    indices,
-                    values,
-                    shape,
-                    start,
-                    size,
-                )
+                execute("SparseSlice", name, indices, values, shape, start, size)
             )
             return _result
     except Exception as error:

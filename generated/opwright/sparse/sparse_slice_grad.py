@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -141,7 +138,7 @@ class SparseSliceGrad(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input_indices) is EagerTensor
                     or type(input_indices) is int
@@ -162,7 +159,6 @@ class SparseSliceGrad(TensorOp[T]):
                 )
             ):
                 op.val_grad = execute(
-                    context[CURRENT],
                     "SparseSliceGrad",
                     None,
                     backprop_val_grad,
@@ -235,8 +231,7 @@ def sparse_slice_grad(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input_indices) is EagerTensor
                 or type(input_indices) is int
@@ -257,7 +252,6 @@ def sparse_slice_grad(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "SparseSliceGrad",
                 name,
                 backprop_val_grad,

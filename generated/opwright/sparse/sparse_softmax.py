@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -142,7 +139,7 @@ class SparseSoftmax(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(sp_indices) is EagerTensor
                     or type(sp_indices) is int
@@ -157,12 +154,7 @@ class SparseSoftmax(TensorOp[T]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "SparseSoftmax",
-                    None,
-                    sp_indices,
-                    sp_values,
-                    sp_shape,
+                    "SparseSoftmax", None, sp_indices, sp_values, sp_shape
                 )
                 return op
         except Exception as error:
@@ -221,8 +213,7 @@ def sparse_softmax(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(sp_indices) is EagerTensor
                 or type(sp_indices) is int
@@ -236,9 +227,7 @@ def sparse_softmax(
                 or fits(TInt64, sp_shape)
             )
         ):
-            _result = execute(
-                context[CURRENT], "SparseSoftmax", name, sp_indices, sp_values, sp_shape
-            )
+            _result = execute("SparseSoftmax", name, sp_indices, sp_values, sp_shape)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -178,7 +175,7 @@ class SparseSparseMaximum(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(a_indices) is EagerTensor
                     or type(a_indices) is int
@@ -209,7 +206,6 @@ class SparseSparseMaximum(Op, Generic[T]):
                 )
             ):
                 op.output_indices, op.output_values = execute(
-                    context[CURRENT],
                     "SparseSparseMaximum",
                     None,
                     a_indices,
@@ -296,8 +292,7 @@ def sparse_sparse_maximum(
     _result: SparseSparseMaximumOutputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(a_indices) is EagerTensor
                 or type(a_indices) is int
@@ -329,7 +324,6 @@ def sparse_sparse_maximum(
         ):
             _result = SparseSparseMaximumOutputs._make(
                 execute(
-                    context[CURRENT],
                     "SparseSparseMaximum",
                     name,
                     a_indices,

@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -179,7 +176,7 @@ class SparseSparseMinimum(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(a_indices) is EagerTensor
                     or type(a_indices) is int
@@ -210,7 +207,6 @@ class SparseSparseMinimum(Op, Generic[T]):
                 )
             ):
                 op.output_indices, op.output_values = execute(
-                    context[CURRENT],
                     "SparseSparseMinimum",
                     None,
                     a_indices,
@@ -297,8 +293,7 @@ def sparse_sparse_minimum(
     _result: SparseSparseMinimumOutputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(a_indices) is EagerTensor
                 or type(a_indices) is int
@@ -330,7 +325,6 @@ def sparse_sparse_minimum(
         ):
             _result = SparseSparseMinimumOutputs._make(
                 execute(
-                    context[CURRENT],
                     "SparseSparseMinimum",
                     name,
                     a_indices,

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -170,7 +167,7 @@ class SparseSplit(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(split_dim) is EagerTensor
                     or type(split_dim) is int
@@ -192,7 +189,6 @@ class SparseSplit(Op, Generic[T]):
                 and _holds(num_split)
             ):
                 op.output_indices, op.output_values, op.output_shape = execute(
-                    context[CURRENT],
                     "SparseSplit",
                     None,
                     split_dim,
@@ -281,8 +277,7 @@ def sparse_split(
     _result: SparseSplitOutputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(split_dim) is EagerTensor
                 or type(split_dim) is int
@@ -305,7 +300,6 @@ def sparse_split(
         ):
             _result = SparseSplitOutputs._make(
                 execute(
-                    context[CURRENT],
                     "SparseSplit",
                     name,
                     split_dim,

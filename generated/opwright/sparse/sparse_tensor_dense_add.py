@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -154,7 +151,7 @@ class SparseTensorDenseAdd(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(a_indices) is type(a_shape) is EagerTensor
                     or fit_pair(None, a_indices, a_shape)
@@ -165,13 +162,7 @@ class SparseTensorDenseAdd(TensorOp[T]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "SparseTensorDenseAdd",
-                    None,
-                    a_indices,
-                    a_values,
-                    a_shape,
-                    b,
+                    "SparseTensorDenseAdd", None, a_indices, a_values, a_shape, b
                 )
                 return op
         except Exception as error:
@@ -235,8 +226,7 @@ def sparse_tensor_dense_add(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(a_indices) is type(a_shape) is EagerTensor
                 or fit_pair(None, a_indices, a_shape)
@@ -246,13 +236,7 @@ def sparse_tensor_dense_add(
             )
         ):
             _result = execute(
-                context[CURRENT],
-                "SparseTensorDenseAdd",
-                name,
-                a_indices,
-                a_values,
-                a_shape,
-                b,
+                "SparseTensorDenseAdd", name, a_indices, a_values, a_shape, b
             )
             return _result
     except Exception as error:

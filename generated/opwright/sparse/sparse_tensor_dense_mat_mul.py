@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -16,15 +14,15 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_pair,
     fits,
-    graphs,
     has_room,
+    is_eager,
     least_of,
+    merging,
     new,
     sizes_of,
     some_dtype_of,
@@ -224,7 +222,7 @@ class SparseTensorDenseMatMul(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(a_shape) is EagerTensor
                     or type(a_shape) is int
@@ -244,7 +242,6 @@ class SparseTensorDenseMatMul(TensorOp[T]):
                 and _holds(a_values, a_shape, b, opts.adjoint_a, opts.adjoint_b)
             ):
                 op.product = execute(
-                    context[CURRENT],
                     "SparseTensorDenseMatMul",
                     None,
                     a_indices,
@@ -268,7 +265,7 @@ class SparseTensorDenseMatMul(TensorOp[T]):
 
 
 DEFAULTS = SparseTensorDenseMatMul.Options()
-MERGE = SparseTensorDenseMatMul.Options.merge
+MERGE = merging(SparseTensorDenseMatMul.Options)
 
 
 def _holds(
@@ -361,8 +358,7 @@ def sparse_tensor_dense_mat_mul(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(a_shape) is EagerTensor
                 or type(a_shape) is int
@@ -381,7 +377,6 @@ def sparse_tensor_dense_mat_mul(
             and _holds(a_values, a_shape, b, adjoint_a, adjoint_b)
         ):
             _result = execute(
-                context[CURRENT],
                 "SparseTensorDenseMatMul",
                 name,
                 a_indices,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,14 +13,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fit_pair,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     some_dtype_of,
 )
@@ -190,7 +188,7 @@ class SparseToDense(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(sparse_indices) is type(output_shape) is EagerTensor
                     or fit_pair(None, sparse_indices, output_shape)
@@ -202,7 +200,6 @@ class SparseToDense(TensorOp[T]):
                 and _holds(output_shape, sparse_values, default_value)
             ):
                 op.dense = execute(
-                    context[CURRENT],
                     "SparseToDense",
                     None,
                     sparse_indices,
@@ -224,7 +221,7 @@ class SparseToDense(TensorOp[T]):
 
 
 DEFAULTS = SparseToDense.Options()
-MERGE = SparseToDense.Options.merge
+MERGE = merging(SparseToDense.Options)
 
 
 def _holds(output_shape: object, sparse_values: object, default_value: object) -> bool:
@@ -294,8 +291,7 @@ def sparse_to_dense(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(sparse_indices) is type(output_shape) is EagerTensor
                 or fit_pair(None, sparse_indices, output_shape)
@@ -307,7 +303,6 @@ def sparse_to_dense(
             and _holds(output_shape, sparse_values, default_value)
         ):
             _result = execute(
-                context[CURRENT],
                 "SparseToDense",
                 name,
                 sparse_indices,

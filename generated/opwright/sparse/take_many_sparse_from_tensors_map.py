@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     Op,
@@ -16,12 +14,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -207,7 +205,7 @@ class TakeManySparseFromTensorsMap(Op, Generic[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(sparse_handles) is EagerTensor
                     or type(sparse_handles) is int
@@ -216,7 +214,6 @@ class TakeManySparseFromTensorsMap(Op, Generic[Dtype]):
                 )
             ):
                 op.sparse_indices, op.sparse_values, op.sparse_shape = execute(
-                    context[CURRENT],
                     "TakeManySparseFromTensorsMap",
                     None,
                     sparse_handles,
@@ -243,7 +240,7 @@ class TakeManySparseFromTensorsMap(Op, Generic[Dtype]):
 
 
 DEFAULTS = TakeManySparseFromTensorsMap.Options()
-MERGE = TakeManySparseFromTensorsMap.Options.merge
+MERGE = merging(TakeManySparseFromTensorsMap.Options)
 
 
 @describe_missing_args
@@ -307,19 +304,14 @@ def take_many_sparse_from_tensors_map(
     fast_path_error = None
     _result: TakeManySparseFromTensorsMapOutputs[UDtype]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(sparse_handles) is EagerTensor
-                or type(sparse_handles) is int
-                and -9223372036854775808 <= sparse_handles <= 9223372036854775807
-                or fits(TInt64, sparse_handles)
-            )
+        if is_eager() and (
+            type(sparse_handles) is EagerTensor
+            or type(sparse_handles) is int
+            and -9223372036854775808 <= sparse_handles <= 9223372036854775807
+            or fits(TInt64, sparse_handles)
         ):
             _result = TakeManySparseFromTensorsMapOutputs._make(
                 execute(
-                    context[CURRENT],
                     "TakeManySparseFromTensorsMap",
                     name,
                     sparse_handles,

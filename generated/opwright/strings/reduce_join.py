@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -16,14 +14,14 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     most_of,
     new,
     sizes_of,
@@ -179,7 +177,7 @@ class ReduceJoin(TensorOp[TString]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(reduction_indices) is EagerTensor
                     or type(reduction_indices) is int
@@ -189,7 +187,6 @@ class ReduceJoin(TensorOp[TString]):
                 and _holds(inputs)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "ReduceJoin",
                     None,
                     inputs,
@@ -211,7 +208,7 @@ class ReduceJoin(TensorOp[TString]):
 
 
 DEFAULTS = ReduceJoin.Options()
-MERGE = ReduceJoin.Options.merge
+MERGE = merging(ReduceJoin.Options)
 
 
 def _holds(inputs: object) -> bool:
@@ -283,8 +280,7 @@ def reduce_join(
     _result: Output[TString]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(reduction_indices) is EagerTensor
                 or type(reduction_indices) is int
@@ -294,7 +290,6 @@ def reduce_join(
             and _holds(inputs)
         ):
             _result = execute(
-                context[CURRENT],
                 "ReduceJoin",
                 name,
                 inputs,

@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -124,10 +121,8 @@ class RegexFullMatch(TensorOp[TBool]):
         op: RegexFullMatch = new(RegexFullMatch)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(
-                    context[CURRENT], "RegexFullMatch", None, input, pattern
-                )
+            if scope.eager and is_eager():
+                op.output = execute("RegexFullMatch", None, input, pattern)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -181,8 +176,8 @@ def regex_full_match(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "RegexFullMatch", name, input, pattern)
+        if is_eager():
+            _result = execute("RegexFullMatch", name, input, pattern)
             return _result
     except Exception as error:
         fast_path_error = error

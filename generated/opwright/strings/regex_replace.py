@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -176,9 +174,8 @@ class RegexReplace(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "RegexReplace",
                     None,
                     input,
@@ -199,7 +196,7 @@ class RegexReplace(TensorOp[TString]):
 
 
 DEFAULTS = RegexReplace.Options()
-MERGE = RegexReplace.Options.merge
+MERGE = merging(RegexReplace.Options)
 
 
 @describe_missing_args
@@ -263,9 +260,8 @@ def regex_replace(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "RegexReplace",
                 name,
                 input,

@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -122,14 +119,9 @@ class StaticRegexFullMatch(TensorOp[TBool]):
         op: StaticRegexFullMatch = new(StaticRegexFullMatch)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
-                    "StaticRegexFullMatch",
-                    None,
-                    input,
-                    "pattern",
-                    pattern,
+                    "StaticRegexFullMatch", None, input, "pattern", pattern
                 )
                 return op
         except Exception as error:
@@ -184,15 +176,8 @@ def static_regex_full_match(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT],
-                "StaticRegexFullMatch",
-                name,
-                input,
-                "pattern",
-                pattern,
-            )
+        if is_eager():
+            _result = execute("StaticRegexFullMatch", name, input, "pattern", pattern)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -168,9 +166,8 @@ class StaticRegexReplace(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "StaticRegexReplace",
                     None,
                     input,
@@ -197,7 +194,7 @@ class StaticRegexReplace(TensorOp[TString]):
 
 
 DEFAULTS = StaticRegexReplace.Options()
-MERGE = StaticRegexReplace.Options.merge
+MERGE = merging(StaticRegexReplace.Options)
 
 
 @describe_missing_args
@@ -259,9 +256,8 @@ def static_regex_replace(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "StaticRegexReplace",
                 name,
                 input,

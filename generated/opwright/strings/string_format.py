@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -170,9 +168,8 @@ class StringFormat(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "StringFormat",
                     None,
                     inputs,
@@ -199,7 +196,7 @@ class StringFormat(TensorOp[TString]):
 
 
 DEFAULTS = StringFormat.Options()
-MERGE = StringFormat.Options.merge
+MERGE = merging(StringFormat.Options)
 
 
 @describe_missing_args
@@ -256,9 +253,8 @@ def string_format(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "StringFormat",
                 name,
                 inputs,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -145,14 +143,9 @@ class StringJoin(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
-                    "StringJoin",
-                    None,
-                    inputs,
-                    "separator",
-                    opts.separator,
+                    "StringJoin", None, inputs, "separator", opts.separator
                 )
                 return op
         except Exception as error:
@@ -163,7 +156,7 @@ class StringJoin(TensorOp[TString]):
 
 
 DEFAULTS = StringJoin.Options()
-MERGE = StringJoin.Options.merge
+MERGE = merging(StringJoin.Options)
 
 
 @describe_missing_args
@@ -212,10 +205,8 @@ def string_join(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "StringJoin", name, inputs, "separator", separator
-            )
+        if is_eager():
+            _result = execute("StringJoin", name, inputs, "separator", separator)
             return _result
     except Exception as error:
         fast_path_error = error

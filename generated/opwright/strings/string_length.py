@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -135,10 +133,8 @@ class StringLength(TensorOp[TInt32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(
-                    context[CURRENT], "StringLength", None, input, "unit", opts.unit
-                )
+            if scope.eager and is_eager():
+                op.output = execute("StringLength", None, input, "unit", opts.unit)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -146,7 +142,7 @@ class StringLength(TensorOp[TInt32]):
 
 
 DEFAULTS = StringLength.Options()
-MERGE = StringLength.Options.merge
+MERGE = merging(StringLength.Options)
 
 
 @describe_missing_args
@@ -192,10 +188,8 @@ def string_length(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "StringLength", name, input, "unit", unit
-            )
+        if is_eager():
+            _result = execute("StringLength", name, input, "unit", unit)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,20 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
     as_bool,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
     least_of,
     most_of,
     new,
@@ -200,7 +197,7 @@ class StringNGrams(Op, Generic[Tsplits]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(data_splits) is EagerTensor
                     or type(data_splits) is int
@@ -210,7 +207,6 @@ class StringNGrams(Op, Generic[Tsplits]):
                 and _holds(data_splits)
             ):
                 op.ngrams, op.ngrams_splits = execute(
-                    context[CURRENT],
                     "StringNGrams",
                     None,
                     data,
@@ -335,8 +331,7 @@ def string_n_grams(
     _result: StringNGramsOutputs[Usplits]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(data_splits) is EagerTensor
                 or type(data_splits) is int
@@ -347,7 +342,6 @@ def string_n_grams(
         ):
             _result = StringNGramsOutputs._make(
                 execute(
-                    context[CURRENT],
                     "StringNGrams",
                     name,
                     data,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -170,15 +168,9 @@ class StringSplit(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.indices, op.values, op.shape = execute(
-                    context[CURRENT],
-                    "StringSplit",
-                    None,
-                    input,
-                    delimiter,
-                    "skip_empty",
-                    opts.skip_empty,
+                    "StringSplit", None, input, delimiter, "skip_empty", opts.skip_empty
                 )
                 return op
         except Exception as error:
@@ -189,7 +181,7 @@ class StringSplit(Op):
 
 
 DEFAULTS = StringSplit.Options()
-MERGE = StringSplit.Options.merge
+MERGE = merging(StringSplit.Options)
 
 
 @describe_missing_args
@@ -244,10 +236,9 @@ def string_split(
     fast_path_error = None
     _result: StringSplitOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = StringSplitOutputs._make(
                 execute(
-                    context[CURRENT],
                     "StringSplit",
                     name,
                     input,

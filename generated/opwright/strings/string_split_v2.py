@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -175,15 +173,9 @@ class StringSplitV2(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.indices, op.values, op.shape = execute(
-                    context[CURRENT],
-                    "StringSplitV2",
-                    None,
-                    input,
-                    sep,
-                    "maxsplit",
-                    opts.maxsplit,
+                    "StringSplitV2", None, input, sep, "maxsplit", opts.maxsplit
                 )
                 return op
         except Exception as error:
@@ -194,7 +186,7 @@ class StringSplitV2(Op):
 
 
 DEFAULTS = StringSplitV2.Options()
-MERGE = StringSplitV2.Options.merge
+MERGE = merging(StringSplitV2.Options)
 
 
 @describe_missing_args
@@ -253,17 +245,9 @@ def string_split_v2(
     fast_path_error = None
     _result: StringSplitV2Outputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = StringSplitV2Outputs._make(
-                execute(
-                    context[CURRENT],
-                    "StringSplitV2",
-                    name,
-                    input,
-                    sep,
-                    "maxsplit",
-                    maxsplit,
-                )
+                execute("StringSplitV2", name, input, sep, "maxsplit", maxsplit)
             )
             return _result
     except Exception as error:

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -100,8 +97,8 @@ class StringStrip(TensorOp[TString]):
         op: StringStrip = new(StringStrip)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "StringStrip", None, input)
+            if scope.eager and is_eager():
+                op.output = execute("StringStrip", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -144,8 +141,8 @@ def string_strip(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "StringStrip", name, input)
+        if is_eager():
+            _result = execute("StringStrip", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

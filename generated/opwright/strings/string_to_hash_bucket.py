@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -115,9 +112,8 @@ class StringToHashBucket(TensorOp[TInt64]):
         op: StringToHashBucket = new(StringToHashBucket)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "StringToHashBucket",
                     None,
                     string_tensor,
@@ -176,14 +172,9 @@ def string_to_hash_bucket(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "StringToHashBucket",
-                name,
-                string_tensor,
-                "num_buckets",
-                num_buckets,
+                "StringToHashBucket", name, string_tensor, "num_buckets", num_buckets
             )
             return _result
     except Exception as error:

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -111,14 +108,9 @@ class StringToHashBucketFast(TensorOp[TInt64]):
         op: StringToHashBucketFast = new(StringToHashBucketFast)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
-                    "StringToHashBucketFast",
-                    None,
-                    input,
-                    "num_buckets",
-                    num_buckets,
+                    "StringToHashBucketFast", None, input, "num_buckets", num_buckets
                 )
                 return op
         except Exception as error:
@@ -169,14 +161,9 @@ def string_to_hash_bucket_fast(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "StringToHashBucketFast",
-                name,
-                input,
-                "num_buckets",
-                num_buckets,
+                "StringToHashBucketFast", name, input, "num_buckets", num_buckets
             )
             return _result
     except Exception as error:

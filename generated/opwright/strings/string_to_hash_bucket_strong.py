@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -117,9 +114,8 @@ class StringToHashBucketStrong(TensorOp[TInt64]):
         op: StringToHashBucketStrong = new(StringToHashBucketStrong)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "StringToHashBucketStrong",
                     None,
                     input,
@@ -181,9 +177,8 @@ def string_to_hash_bucket_strong(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "StringToHashBucketStrong",
                 name,
                 input,

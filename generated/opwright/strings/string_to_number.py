@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TFloat32,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -161,9 +158,8 @@ class StringToNumber(TensorOp[OutType]):
         op: StringToNumber[UOutType] = new(StringToNumber)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "StringToNumber",
                     None,
                     string_tensor,
@@ -242,9 +238,8 @@ def string_to_number(
     fast_path_error = None
     _result: Output[UOutType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "StringToNumber",
                 name,
                 string_tensor,

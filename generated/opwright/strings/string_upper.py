@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -138,14 +136,9 @@ class StringUpper(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
-                    "StringUpper",
-                    None,
-                    input,
-                    "encoding",
-                    opts.encoding,
+                    "StringUpper", None, input, "encoding", opts.encoding
                 )
                 return op
         except Exception as error:
@@ -154,7 +147,7 @@ class StringUpper(TensorOp[TString]):
 
 
 DEFAULTS = StringUpper.Options()
-MERGE = StringUpper.Options.merge
+MERGE = merging(StringUpper.Options)
 
 
 @describe_missing_args
@@ -202,10 +195,8 @@ def string_upper(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "StringUpper", name, input, "encoding", encoding
-            )
+        if is_eager():
+            _result = execute("StringUpper", name, input, "encoding", encoding)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,14 +13,14 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     broadcast_of,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     extent_of,
     fit_pair,
-    graphs,
+    is_eager,
+    merging,
     new,
     sizes_of,
 )
@@ -184,13 +182,11 @@ class Substr(TensorOp[TString]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(pos) is type(len) is EagerTensor or fit_pair(None, pos, len))
                 and _holds(input, pos)
             ):
-                op.output = execute(
-                    context[CURRENT], "Substr", None, input, pos, len, "unit", opts.unit
-                )
+                op.output = execute("Substr", None, input, pos, len, "unit", opts.unit)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -198,7 +194,7 @@ class Substr(TensorOp[TString]):
 
 
 DEFAULTS = Substr.Options()
-MERGE = Substr.Options.merge
+MERGE = merging(Substr.Options)
 
 
 def _holds(input: object, pos: object) -> bool:
@@ -271,14 +267,11 @@ def substr(
     _result: Output[TString]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (type(pos) is type(len) is EagerTensor or fit_pair(None, pos, len))
             and _holds(input, pos)
         ):
-            _result = execute(
-                context[CURRENT], "Substr", name, input, pos, len, "unit", unit
-            )
+            _result = execute("Substr", name, input, pos, len, "unit", unit)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -16,11 +14,11 @@ from opwright_runtime.gencode import (
     TInt64,
     as_bool,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -234,9 +232,8 @@ class UnicodeDecode(Op, Generic[Tsplits]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.row_splits, op.char_values = execute(
-                    context[CURRENT],
                     "UnicodeDecode",
                     None,
                     input,
@@ -269,7 +266,7 @@ class UnicodeDecode(Op, Generic[Tsplits]):
 
 
 DEFAULTS = UnicodeDecode.Options()
-MERGE = UnicodeDecode.Options.merge
+MERGE = merging(UnicodeDecode.Options)
 
 
 @overload
@@ -358,10 +355,9 @@ def unicode_decode(
     fast_path_error = None
     _result: UnicodeDecodeOutputs[Usplits]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = UnicodeDecodeOutputs._make(
                 execute(
-                    context[CURRENT],
                     "UnicodeDecode",
                     name,
                     input,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -18,12 +16,12 @@ from opwright_runtime.gencode import (
     TInt64,
     as_bool,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     dtype_name,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -254,9 +252,8 @@ class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(Tsplits):
+            if scope.eager and is_eager() and _holds(Tsplits):
                 op.row_splits, op.char_values, op.char_to_byte_starts = execute(
-                    context[CURRENT],
                     "UnicodeDecodeWithOffsets",
                     None,
                     input,
@@ -289,7 +286,7 @@ class UnicodeDecodeWithOffsets(Op, Generic[Tsplits]):
 
 
 DEFAULTS = UnicodeDecodeWithOffsets.Options()
-MERGE = UnicodeDecodeWithOffsets.Options.merge
+MERGE = merging(UnicodeDecodeWithOffsets.Options)
 
 
 def _holds(Tsplits: object) -> bool:
@@ -392,10 +389,9 @@ def unicode_decode_with_offsets(
     fast_path_error = None
     _result: UnicodeDecodeWithOffsetsOutputs[Usplits]
     try:
-        if context[EAGER] and not graphs.stack and _holds(Tsplits):
+        if is_eager() and _holds(Tsplits):
             _result = UnicodeDecodeWithOffsetsOutputs._make(
                 execute(
-                    context[CURRENT],
                     "UnicodeDecodeWithOffsets",
                     name,
                     input,

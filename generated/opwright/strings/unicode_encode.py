@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -16,12 +14,12 @@ from opwright_runtime.gencode import (
     TInt64,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -178,7 +176,7 @@ class UnicodeEncode(TensorOp[TString]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input_values) is EagerTensor
                     or type(input_values) is int
@@ -193,7 +191,6 @@ class UnicodeEncode(TensorOp[TString]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "UnicodeEncode",
                     None,
                     input_values,
@@ -221,7 +218,7 @@ class UnicodeEncode(TensorOp[TString]):
 
 
 DEFAULTS = UnicodeEncode.Options()
-MERGE = UnicodeEncode.Options.merge
+MERGE = merging(UnicodeEncode.Options)
 
 
 @describe_missing_args
@@ -283,8 +280,7 @@ def unicode_encode(
     _result: Output[TString]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input_values) is EagerTensor
                 or type(input_values) is int
@@ -299,7 +295,6 @@ def unicode_encode(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "UnicodeEncode",
                 name,
                 input_values,

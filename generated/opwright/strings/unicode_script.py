@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -104,7 +101,7 @@ class UnicodeScript(TensorOp[TInt32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input) is EagerTensor
                     or type(input) is int
@@ -112,7 +109,7 @@ class UnicodeScript(TensorOp[TInt32]):
                     or fits(TInt32, input)
                 )
             ):
-                op.output = execute(context[CURRENT], "UnicodeScript", None, input)
+                op.output = execute("UnicodeScript", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -154,17 +151,13 @@ def unicode_script(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(input) is EagerTensor
-                or type(input) is int
-                and -2147483648 <= input <= 2147483647
-                or fits(TInt32, input)
-            )
+        if is_eager() and (
+            type(input) is EagerTensor
+            or type(input) is int
+            and -2147483648 <= input <= 2147483647
+            or fits(TInt32, input)
         ):
-            _result = execute(context[CURRENT], "UnicodeScript", name, input)
+            _result = execute("UnicodeScript", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

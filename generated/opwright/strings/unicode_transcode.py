@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -187,9 +185,8 @@ class UnicodeTranscode(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "UnicodeTranscode",
                     None,
                     input,
@@ -222,7 +219,7 @@ class UnicodeTranscode(TensorOp[TString]):
 
 
 DEFAULTS = UnicodeTranscode.Options()
-MERGE = UnicodeTranscode.Options.merge
+MERGE = merging(UnicodeTranscode.Options)
 
 
 @describe_missing_args
@@ -287,9 +284,8 @@ def unicode_transcode(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "UnicodeTranscode",
                 name,
                 input,

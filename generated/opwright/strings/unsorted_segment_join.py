@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -15,13 +13,13 @@ from opwright_runtime.gencode import (
     TInt32,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     value_of,
 )
@@ -180,7 +178,7 @@ class UnsortedSegmentJoin(TensorOp[TString]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_segments) is EagerTensor
                     or type(num_segments) is int
@@ -190,7 +188,6 @@ class UnsortedSegmentJoin(TensorOp[TString]):
                 and _holds(num_segments)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "UnsortedSegmentJoin",
                     None,
                     inputs,
@@ -211,7 +208,7 @@ class UnsortedSegmentJoin(TensorOp[TString]):
 
 
 DEFAULTS = UnsortedSegmentJoin.Options()
-MERGE = UnsortedSegmentJoin.Options.merge
+MERGE = merging(UnsortedSegmentJoin.Options)
 
 
 def _holds(num_segments: object) -> bool:
@@ -279,8 +276,7 @@ def unsorted_segment_join(
     _result: Output[TString]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_segments) is EagerTensor
                 or type(num_segments) is int
@@ -290,7 +286,6 @@ def unsorted_segment_join(
             and _holds(num_segments)
         ):
             _result = execute(
-                context[CURRENT],
                 "UnsortedSegmentJoin",
                 name,
                 inputs,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, deprecated
@@ -149,9 +147,8 @@ class AudioSummary(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.summary = execute(
-                    context[CURRENT],
                     "AudioSummary",
                     None,
                     tag,
@@ -173,7 +170,7 @@ class AudioSummary(TensorOp[TString]):
 
 
 DEFAULTS = AudioSummary.Options()
-MERGE = AudioSummary.Options.merge
+MERGE = merging(AudioSummary.Options)
 
 
 @deprecated(
@@ -228,9 +225,8 @@ def audio_summary(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "AudioSummary",
                 name,
                 tag,

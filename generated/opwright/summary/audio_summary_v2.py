@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -154,9 +152,8 @@ class AudioSummaryV2(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.summary = execute(
-                    context[CURRENT],
                     "AudioSummaryV2",
                     None,
                     tag,
@@ -177,7 +174,7 @@ class AudioSummaryV2(TensorOp[TString]):
 
 
 DEFAULTS = AudioSummaryV2.Options()
-MERGE = AudioSummaryV2.Options.merge
+MERGE = merging(AudioSummaryV2.Options)
 
 
 @describe_missing_args
@@ -233,9 +230,8 @@ def audio_summary_v2(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "AudioSummaryV2",
                 name,
                 tag,

@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -100,8 +97,8 @@ class CloseSummaryWriter(Op):
         op: CloseSummaryWriter = new(CloseSummaryWriter)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "CloseSummaryWriter", None, writer)
+            if scope.eager and is_eager():
+                execute("CloseSummaryWriter", None, writer)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -147,8 +144,8 @@ def close_summary_writer(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "CloseSummaryWriter", name, writer)
+        if is_eager():
+            _result = execute("CloseSummaryWriter", name, writer)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -125,11 +122,10 @@ class CreateSummaryDbWriter(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(db_uri, experiment_name, run_name, user_name)
             ):
                 execute(
-                    context[CURRENT],
                     "CreateSummaryDbWriter",
                     None,
                     writer,
@@ -211,13 +207,8 @@ def create_summary_db_writer(
     fast_path_error = None
     _result: Operation | None
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(db_uri, experiment_name, run_name, user_name)
-        ):
+        if is_eager() and _holds(db_uri, experiment_name, run_name, user_name):
             _result = execute(
-                context[CURRENT],
                 "CreateSummaryDbWriter",
                 name,
                 writer,

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -133,7 +130,7 @@ class CreateSummaryFileWriter(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(max_queue) is EagerTensor
                     or type(max_queue) is int
@@ -148,7 +145,6 @@ class CreateSummaryFileWriter(Op):
                 )
             ):
                 execute(
-                    context[CURRENT],
                     "CreateSummaryFileWriter",
                     None,
                     writer,
@@ -219,8 +215,7 @@ def create_summary_file_writer(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(max_queue) is EagerTensor
                 or type(max_queue) is int
@@ -235,7 +230,6 @@ def create_summary_file_writer(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "CreateSummaryFileWriter",
                 name,
                 writer,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -98,8 +95,8 @@ class FlushSummaryWriter(Op):
         op: FlushSummaryWriter = new(FlushSummaryWriter)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "FlushSummaryWriter", None, writer)
+            if scope.eager and is_eager():
+                execute("FlushSummaryWriter", None, writer)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -145,8 +142,8 @@ def flush_summary_writer(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "FlushSummaryWriter", name, writer)
+        if is_eager():
+            _result = execute("FlushSummaryWriter", name, writer)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -134,10 +131,8 @@ class HistogramSummary(TensorOp[TString]):
         op: HistogramSummary = new(HistogramSummary)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.summary = execute(
-                    context[CURRENT], "HistogramSummary", None, tag, values
-                )
+            if scope.eager and is_eager():
+                op.summary = execute("HistogramSummary", None, tag, values)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -193,8 +188,8 @@ def histogram_summary(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "HistogramSummary", name, tag, values)
+        if is_eager():
+            _result = execute("HistogramSummary", name, tag, values)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -189,9 +187,8 @@ class ImageSummary(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.summary = execute(
-                    context[CURRENT],
                     "ImageSummary",
                     None,
                     tag,
@@ -213,7 +210,7 @@ class ImageSummary(TensorOp[TString]):
 
 
 DEFAULTS = ImageSummary.Options()
-MERGE = ImageSummary.Options.merge
+MERGE = merging(ImageSummary.Options)
 
 
 @describe_missing_args
@@ -276,9 +273,8 @@ def image_summary(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ImageSummary",
                 name,
                 tag,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -111,8 +108,8 @@ class ImportEvent(Op):
         op: ImportEvent = new(ImportEvent)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "ImportEvent", None, writer, event)
+            if scope.eager and is_eager():
+                execute("ImportEvent", None, writer, event)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -160,8 +157,8 @@ def import_event(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "ImportEvent", name, writer, event)
+        if is_eager():
+            _result = execute("ImportEvent", name, writer, event)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -111,8 +108,8 @@ class MergeSummary(TensorOp[TString]):
         op: MergeSummary = new(MergeSummary)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.summary = execute(context[CURRENT], "MergeSummary", None, inputs)
+            if scope.eager and is_eager():
+                op.summary = execute("MergeSummary", None, inputs)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -160,8 +157,8 @@ def merge_summary(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "MergeSummary", name, inputs)
+        if is_eager():
+            _result = execute("MergeSummary", name, inputs)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -132,10 +129,8 @@ class ScalarSummary(TensorOp[TString]):
         op: ScalarSummary = new(ScalarSummary)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.summary = execute(
-                    context[CURRENT], "ScalarSummary", None, tags, values
-                )
+            if scope.eager and is_eager():
+                op.summary = execute("ScalarSummary", None, tags, values)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -190,8 +185,8 @@ def scalar_summary(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "ScalarSummary", name, tags, values)
+        if is_eager():
+            _result = execute("ScalarSummary", name, tags, values)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -104,10 +101,8 @@ class StatsAggregatorSummary(TensorOp[TString]):
         op: StatsAggregatorSummary = new(StatsAggregatorSummary)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.summary = execute(
-                    context[CURRENT], "StatsAggregatorSummary", None, iterator
-                )
+            if scope.eager and is_eager():
+                op.summary = execute("StatsAggregatorSummary", None, iterator)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -152,10 +147,8 @@ def stats_aggregator_summary(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "StatsAggregatorSummary", name, iterator
-            )
+        if is_eager():
+            _result = execute("StatsAggregatorSummary", name, iterator)
             return _result
     except Exception as error:
         fast_path_error = error

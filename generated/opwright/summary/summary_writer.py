@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TResource,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -145,9 +143,8 @@ class SummaryWriter(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.writer = execute(
-                    context[CURRENT],
                     "SummaryWriter",
                     None,
                     "shared_name",
@@ -167,7 +164,7 @@ class SummaryWriter(TensorOp[TResource]):
 
 
 DEFAULTS = SummaryWriter.Options()
-MERGE = SummaryWriter.Options.merge
+MERGE = merging(SummaryWriter.Options)
 
 
 @describe_missing_args
@@ -216,9 +213,8 @@ def summary_writer(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "SummaryWriter",
                 name,
                 "shared_name",

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -161,9 +159,8 @@ class TensorSummary(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.summary = execute(
-                    context[CURRENT],
                     "TensorSummary",
                     None,
                     tensor,
@@ -190,7 +187,7 @@ class TensorSummary(TensorOp[TString]):
 
 
 DEFAULTS = TensorSummary.Options()
-MERGE = TensorSummary.Options.merge
+MERGE = merging(TensorSummary.Options)
 
 
 @describe_missing_args
@@ -239,9 +236,8 @@ def tensor_summary(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "TensorSummary",
                 name,
                 tensor,

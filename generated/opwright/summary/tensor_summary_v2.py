@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -131,14 +128,9 @@ class TensorSummaryV2(TensorOp[TString]):
         op: TensorSummaryV2 = new(TensorSummaryV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.summary = execute(
-                    context[CURRENT],
-                    "TensorSummaryV2",
-                    None,
-                    tag,
-                    tensor,
-                    serialized_summary_metadata,
+                    "TensorSummaryV2", None, tag, tensor, serialized_summary_metadata
                 )
                 return op
         except Exception as error:
@@ -196,14 +188,9 @@ def tensor_summary_v2(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "TensorSummaryV2",
-                name,
-                tag,
-                tensor,
-                serialized_summary_metadata,
+                "TensorSummaryV2", name, tag, tensor, serialized_summary_metadata
             )
             return _result
     except Exception as error:

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     TInt64,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -171,7 +169,7 @@ class WriteAudioSummary(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(step) is EagerTensor
                     or type(step) is int
@@ -180,7 +178,6 @@ class WriteAudioSummary(Op):
                 )
             ):
                 execute(
-                    context[CURRENT],
                     "WriteAudioSummary",
                     None,
                     writer,
@@ -203,7 +200,7 @@ class WriteAudioSummary(Op):
 
 
 DEFAULTS = WriteAudioSummary.Options()
-MERGE = WriteAudioSummary.Options.merge
+MERGE = merging(WriteAudioSummary.Options)
 
 
 @describe_missing_args
@@ -263,18 +260,13 @@ def write_audio_summary(
     fast_path_error = None
     _result: Operation | None
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(step) is EagerTensor
-                or type(step) is int
-                and -9223372036854775808 <= step <= 9223372036854775807
-                or fits(TInt64, step)
-            )
+        if is_eager() and (
+            type(step) is EagerTensor
+            or type(step) is int
+            and -9223372036854775808 <= step <= 9223372036854775807
+            or fits(TInt64, step)
         ):
             _result = execute(
-                context[CURRENT],
                 "WriteAudioSummary",
                 name,
                 writer,

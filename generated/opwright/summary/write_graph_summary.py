@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -129,7 +126,7 @@ class WriteGraphSummary(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(step) is EagerTensor
                     or type(step) is int
@@ -137,9 +134,7 @@ class WriteGraphSummary(Op):
                     or fits(TInt64, step)
                 )
             ):
-                execute(
-                    context[CURRENT], "WriteGraphSummary", None, writer, step, tensor
-                )
+                execute("WriteGraphSummary", None, writer, step, tensor)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -194,19 +189,13 @@ def write_graph_summary(
     fast_path_error = None
     _result: Operation | None
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(step) is EagerTensor
-                or type(step) is int
-                and -9223372036854775808 <= step <= 9223372036854775807
-                or fits(TInt64, step)
-            )
+        if is_eager() and (
+            type(step) is EagerTensor
+            or type(step) is int
+            and -9223372036854775808 <= step <= 9223372036854775807
+            or fits(TInt64, step)
         ):
-            _result = execute(
-                context[CURRENT], "WriteGraphSummary", name, writer, step, tensor
-            )
+            _result = execute("WriteGraphSummary", name, writer, step, tensor)
             return _result
     except Exception as error:
         fast_path_error = error

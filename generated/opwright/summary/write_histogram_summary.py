@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -149,7 +146,7 @@ class WriteHistogramSummary(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(step) is EagerTensor
                     or type(step) is int
@@ -157,15 +154,7 @@ class WriteHistogramSummary(Op):
                     or fits(TInt64, step)
                 )
             ):
-                execute(
-                    context[CURRENT],
-                    "WriteHistogramSummary",
-                    None,
-                    writer,
-                    step,
-                    tag,
-                    values,
-                )
+                execute("WriteHistogramSummary", None, writer, step, tag, values)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -227,25 +216,13 @@ def write_histogram_summary(
     fast_path_error = None
     _result: Operation | None
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(step) is EagerTensor
-                or type(step) is int
-                and -9223372036854775808 <= step <= 9223372036854775807
-                or fits(TInt64, step)
-            )
+        if is_eager() and (
+            type(step) is EagerTensor
+            or type(step) is int
+            and -9223372036854775808 <= step <= 9223372036854775807
+            or fits(TInt64, step)
         ):
-            _result = execute(
-                context[CURRENT],
-                "WriteHistogramSummary",
-                name,
-                writer,
-                step,
-                tag,
-                values,
-            )
+            _result = execute("WriteHistogramSummary", name, writer, step, tag, values)
             return _result
     except Exception as error:
         fast_path_error = error

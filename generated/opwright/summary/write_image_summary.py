@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     TUint8,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -192,7 +190,7 @@ class WriteImageSummary(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(step) is EagerTensor
                     or type(step) is int
@@ -202,7 +200,6 @@ class WriteImageSummary(Op):
                 and (type(bad_color) is EagerTensor or fits(TUint8, bad_color))
             ):
                 execute(
-                    context[CURRENT],
                     "WriteImageSummary",
                     None,
                     writer,
@@ -225,7 +222,7 @@ class WriteImageSummary(Op):
 
 
 DEFAULTS = WriteImageSummary.Options()
-MERGE = WriteImageSummary.Options.merge
+MERGE = merging(WriteImageSummary.Options)
 
 
 @describe_missing_args
@@ -293,8 +290,7 @@ def write_image_summary(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(step) is EagerTensor
                 or type(step) is int
@@ -304,7 +300,6 @@ def write_image_summary(
             and (type(bad_color) is EagerTensor or fits(TUint8, bad_color))
         ):
             _result = execute(
-                context[CURRENT],
                 "WriteImageSummary",
                 name,
                 writer,

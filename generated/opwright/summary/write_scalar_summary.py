@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -146,7 +143,7 @@ class WriteScalarSummary(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(step) is EagerTensor
                     or type(step) is int
@@ -154,15 +151,7 @@ class WriteScalarSummary(Op):
                     or fits(TInt64, step)
                 )
             ):
-                execute(
-                    context[CURRENT],
-                    "WriteScalarSummary",
-                    None,
-                    writer,
-                    step,
-                    tag,
-                    value,
-                )
+                execute("WriteScalarSummary", None, writer, step, tag, value)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -223,19 +212,13 @@ def write_scalar_summary(
     fast_path_error = None
     _result: Operation | None
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(step) is EagerTensor
-                or type(step) is int
-                and -9223372036854775808 <= step <= 9223372036854775807
-                or fits(TInt64, step)
-            )
+        if is_eager() and (
+            type(step) is EagerTensor
+            or type(step) is int
+            and -9223372036854775808 <= step <= 9223372036854775807
+            or fits(TInt64, step)
         ):
-            _result = execute(
-                context[CURRENT], "WriteScalarSummary", name, writer, step, tag, value
-            )
+            _result = execute("WriteScalarSummary", name, writer, step, tag, value)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -148,7 +145,7 @@ class WriteSummary(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(step) is EagerTensor
                     or type(step) is int
@@ -157,14 +154,7 @@ class WriteSummary(Op):
                 )
             ):
                 execute(
-                    context[CURRENT],
-                    "WriteSummary",
-                    None,
-                    writer,
-                    step,
-                    tensor,
-                    tag,
-                    summary_metadata,
+                    "WriteSummary", None, writer, step, tensor, tag, summary_metadata
                 )
                 return op
         except Exception as error:
@@ -227,25 +217,14 @@ def write_summary(
     fast_path_error = None
     _result: Operation | None
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(step) is EagerTensor
-                or type(step) is int
-                and -9223372036854775808 <= step <= 9223372036854775807
-                or fits(TInt64, step)
-            )
+        if is_eager() and (
+            type(step) is EagerTensor
+            or type(step) is int
+            and -9223372036854775808 <= step <= 9223372036854775807
+            or fits(TInt64, step)
         ):
             _result = execute(
-                context[CURRENT],
-                "WriteSummary",
-                name,
-                writer,
-                step,
-                tensor,
-                tag,
-                summary_metadata,
+                "WriteSummary", name, writer, step, tensor, tag, summary_metadata
             )
             return _result
     except Exception as error:

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, deprecated
@@ -103,8 +100,8 @@ class TensorArrayClose(Op):
         op: TensorArrayClose = new(TensorArrayClose)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "TensorArrayClose", None, handle)
+            if scope.eager and is_eager():
+                execute("TensorArrayClose", None, handle)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -154,8 +151,8 @@ def tensor_array_close(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "TensorArrayClose", name, handle)
+        if is_eager():
+            _result = execute("TensorArrayClose", name, handle)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -98,8 +95,8 @@ class TensorArrayCloseV3(Op):
         op: TensorArrayCloseV3 = new(TensorArrayCloseV3)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "TensorArrayCloseV3", None, handle)
+            if scope.eager and is_eager():
+                execute("TensorArrayCloseV3", None, handle)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -143,8 +140,8 @@ def tensor_array_close_v3(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "TensorArrayCloseV3", name, handle)
+        if is_eager():
+            _result = execute("TensorArrayCloseV3", name, handle)
             return _result
     except Exception as error:
         fast_path_error = error

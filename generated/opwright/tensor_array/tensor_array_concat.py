@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -17,11 +15,11 @@ from opwright_runtime.gencode import (
     Scope,
     as_dtype,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar, deprecated
@@ -186,9 +184,8 @@ class TensorArrayConcat(Op, Generic[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.value, op.lengths = execute(
-                    context[CURRENT],
                     "TensorArrayConcat",
                     None,
                     handle,
@@ -210,7 +207,7 @@ class TensorArrayConcat(Op, Generic[Dtype]):
 
 
 DEFAULTS = TensorArrayConcat.Options()
-MERGE = TensorArrayConcat.Options.merge
+MERGE = merging(TensorArrayConcat.Options)
 
 
 @deprecated(
@@ -269,10 +266,9 @@ def tensor_array_concat(
     fast_path_error = None
     _result: TensorArrayConcatOutputs[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = TensorArrayConcatOutputs._make(
                 execute(
-                    context[CURRENT],
                     "TensorArrayConcat",
                     name,
                     handle,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -17,11 +15,11 @@ from opwright_runtime.gencode import (
     Scope,
     as_dtype,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -180,9 +178,8 @@ class TensorArrayConcatV2(Op, Generic[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.value, op.lengths = execute(
-                    context[CURRENT],
                     "TensorArrayConcatV2",
                     None,
                     handle,
@@ -204,7 +201,7 @@ class TensorArrayConcatV2(Op, Generic[Dtype]):
 
 
 DEFAULTS = TensorArrayConcatV2.Options()
-MERGE = TensorArrayConcatV2.Options.merge
+MERGE = merging(TensorArrayConcatV2.Options)
 
 
 @describe_missing_args
@@ -256,10 +253,9 @@ def tensor_array_concat_v2(
     fast_path_error = None
     _result: TensorArrayConcatV2Outputs[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = TensorArrayConcatV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "TensorArrayConcatV2",
                     name,
                     handle,

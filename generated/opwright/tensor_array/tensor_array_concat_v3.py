@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -17,11 +15,11 @@ from opwright_runtime.gencode import (
     Scope,
     as_dtype,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -194,9 +192,8 @@ class TensorArrayConcatV3(Op, Generic[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.value, op.lengths = execute(
-                    context[CURRENT],
                     "TensorArrayConcatV3",
                     None,
                     handle,
@@ -218,7 +215,7 @@ class TensorArrayConcatV3(Op, Generic[Dtype]):
 
 
 DEFAULTS = TensorArrayConcatV3.Options()
-MERGE = TensorArrayConcatV3.Options.merge
+MERGE = merging(TensorArrayConcatV3.Options)
 
 
 @describe_missing_args
@@ -277,10 +274,9 @@ def tensor_array_concat_v3(
     fast_path_error = None
     _result: TensorArrayConcatV3Outputs[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = TensorArrayConcatV3Outputs._make(
                 execute(
-                    context[CURRENT],
                     "TensorArrayConcatV3",
                     name,
                     handle,

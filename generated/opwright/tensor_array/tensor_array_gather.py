@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -181,7 +179,7 @@ class TensorArrayGather(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is EagerTensor
                     or type(indices) is int
@@ -190,7 +188,6 @@ class TensorArrayGather(TensorOp[Dtype]):
                 )
             ):
                 op.value = execute(
-                    context[CURRENT],
                     "TensorArrayGather",
                     None,
                     handle,
@@ -213,7 +210,7 @@ class TensorArrayGather(TensorOp[Dtype]):
 
 
 DEFAULTS = TensorArrayGather.Options()
-MERGE = TensorArrayGather.Options.merge
+MERGE = merging(TensorArrayGather.Options)
 
 
 @deprecated(
@@ -274,18 +271,13 @@ def tensor_array_gather(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(indices) is EagerTensor
-                or type(indices) is int
-                and -2147483648 <= indices <= 2147483647
-                or fits(TInt32, indices)
-            )
+        if is_eager() and (
+            type(indices) is EagerTensor
+            or type(indices) is int
+            and -2147483648 <= indices <= 2147483647
+            or fits(TInt32, indices)
         ):
             _result = execute(
-                context[CURRENT],
                 "TensorArrayGather",
                 name,
                 handle,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -19,12 +17,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -183,7 +181,7 @@ class TensorArrayGatherV2(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is EagerTensor
                     or type(indices) is int
@@ -192,7 +190,6 @@ class TensorArrayGatherV2(TensorOp[Dtype]):
                 )
             ):
                 op.value = execute(
-                    context[CURRENT],
                     "TensorArrayGatherV2",
                     None,
                     handle,
@@ -215,7 +212,7 @@ class TensorArrayGatherV2(TensorOp[Dtype]):
 
 
 DEFAULTS = TensorArrayGatherV2.Options()
-MERGE = TensorArrayGatherV2.Options.merge
+MERGE = merging(TensorArrayGatherV2.Options)
 
 
 @deprecated(
@@ -276,18 +273,13 @@ def tensor_array_gather_v2(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(indices) is EagerTensor
-                or type(indices) is int
-                and -2147483648 <= indices <= 2147483647
-                or fits(TInt32, indices)
-            )
+        if is_eager() and (
+            type(indices) is EagerTensor
+            or type(indices) is int
+            and -2147483648 <= indices <= 2147483647
+            or fits(TInt32, indices)
         ):
             _result = execute(
-                context[CURRENT],
                 "TensorArrayGatherV2",
                 name,
                 handle,

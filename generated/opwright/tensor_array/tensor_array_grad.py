@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, deprecated
@@ -129,15 +126,9 @@ class TensorArrayGrad(TensorOp[TString]):
         op: TensorArrayGrad = new(TensorArrayGrad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.grad_handle = execute(
-                    context[CURRENT],
-                    "TensorArrayGrad",
-                    None,
-                    handle,
-                    flow_in,
-                    "source",
-                    source,
+                    "TensorArrayGrad", None, handle, flow_in, "source", source
                 )
                 return op
         except Exception as error:
@@ -197,15 +188,9 @@ def tensor_array_grad(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "TensorArrayGrad",
-                name,
-                handle,
-                flow_in,
-                "source",
-                source,
+                "TensorArrayGrad", name, handle, flow_in, "source", source
             )
             return _result
     except Exception as error:

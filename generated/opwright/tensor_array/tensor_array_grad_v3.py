@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -146,15 +143,9 @@ class TensorArrayGradV3(Op):
         op: TensorArrayGradV3 = new(TensorArrayGradV3)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.grad_handle, op.flow_out = execute(
-                    context[CURRENT],
-                    "TensorArrayGradV3",
-                    None,
-                    handle,
-                    flow_in,
-                    "source",
-                    source,
+                    "TensorArrayGradV3", None, handle, flow_in, "source", source
                 )
                 return op
         except Exception as error:
@@ -214,17 +205,9 @@ def tensor_array_grad_v3(
     fast_path_error = None
     _result: TensorArrayGradV3Outputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = TensorArrayGradV3Outputs._make(
-                execute(
-                    context[CURRENT],
-                    "TensorArrayGradV3",
-                    name,
-                    handle,
-                    flow_in,
-                    "source",
-                    source,
-                )
+                execute("TensorArrayGradV3", name, handle, flow_in, "source", source)
             )
             return _result
     except Exception as error:

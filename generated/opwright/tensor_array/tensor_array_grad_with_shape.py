@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -156,7 +153,7 @@ class TensorArrayGradWithShape(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(shape_to_prepend) is EagerTensor
                     or type(shape_to_prepend) is int
@@ -165,7 +162,6 @@ class TensorArrayGradWithShape(Op):
                 )
             ):
                 op.grad_handle, op.flow_out = execute(
-                    context[CURRENT],
                     "TensorArrayGradWithShape",
                     None,
                     handle,
@@ -238,19 +234,14 @@ def tensor_array_grad_with_shape(
     fast_path_error = None
     _result: TensorArrayGradWithShapeOutputs
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(shape_to_prepend) is EagerTensor
-                or type(shape_to_prepend) is int
-                and -2147483648 <= shape_to_prepend <= 2147483647
-                or fits(TInt32, shape_to_prepend)
-            )
+        if is_eager() and (
+            type(shape_to_prepend) is EagerTensor
+            or type(shape_to_prepend) is int
+            and -2147483648 <= shape_to_prepend <= 2147483647
+            or fits(TInt32, shape_to_prepend)
         ):
             _result = TensorArrayGradWithShapeOutputs._make(
                 execute(
-                    context[CURRENT],
                     "TensorArrayGradWithShape",
                     name,
                     handle,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -173,9 +171,8 @@ class TensorArrayPack(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.value = execute(
-                    context[CURRENT],
                     "TensorArrayPack",
                     None,
                     handle,
@@ -197,7 +194,7 @@ class TensorArrayPack(TensorOp[Dtype]):
 
 
 DEFAULTS = TensorArrayPack.Options()
-MERGE = TensorArrayPack.Options.merge
+MERGE = merging(TensorArrayPack.Options)
 
 
 @deprecated(
@@ -256,9 +253,8 @@ def tensor_array_pack(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "TensorArrayPack",
                 name,
                 handle,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -15,11 +13,10 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -142,7 +139,7 @@ class TensorArrayReadV2(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(index) is EagerTensor
                     or type(index) is int
@@ -151,7 +148,6 @@ class TensorArrayReadV2(TensorOp[Dtype]):
                 )
             ):
                 op.value = execute(
-                    context[CURRENT],
                     "TensorArrayReadV2",
                     None,
                     handle,
@@ -220,18 +216,13 @@ def tensor_array_read_v2(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(index) is EagerTensor
-                or type(index) is int
-                and -2147483648 <= index <= 2147483647
-                or fits(TInt32, index)
-            )
+        if is_eager() and (
+            type(index) is EagerTensor
+            or type(index) is int
+            and -2147483648 <= index <= 2147483647
+            or fits(TInt32, index)
         ):
             _result = execute(
-                context[CURRENT],
                 "TensorArrayReadV2",
                 name,
                 handle,

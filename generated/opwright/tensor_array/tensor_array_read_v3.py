@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -15,11 +13,10 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -144,7 +141,7 @@ class TensorArrayReadV3(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(index) is EagerTensor
                     or type(index) is int
@@ -153,7 +150,6 @@ class TensorArrayReadV3(TensorOp[Dtype]):
                 )
             ):
                 op.value = execute(
-                    context[CURRENT],
                     "TensorArrayReadV3",
                     None,
                     handle,
@@ -221,18 +217,13 @@ def tensor_array_read_v3(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(index) is EagerTensor
-                or type(index) is int
-                and -2147483648 <= index <= 2147483647
-                or fits(TInt32, index)
-            )
+        if is_eager() and (
+            type(index) is EagerTensor
+            or type(index) is int
+            and -2147483648 <= index <= 2147483647
+            or fits(TInt32, index)
         ):
             _result = execute(
-                context[CURRENT],
                 "TensorArrayReadV3",
                 name,
                 handle,

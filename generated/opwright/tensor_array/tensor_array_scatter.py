@@ -8,19 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -146,7 +143,7 @@ class TensorArrayScatter(TensorOp[TFloat32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is EagerTensor
                     or type(indices) is int
@@ -155,13 +152,7 @@ class TensorArrayScatter(TensorOp[TFloat32]):
                 )
             ):
                 op.flow_out = execute(
-                    context[CURRENT],
-                    "TensorArrayScatter",
-                    None,
-                    handle,
-                    indices,
-                    value,
-                    flow_in,
+                    "TensorArrayScatter", None, handle, indices, value, flow_in
                 )
                 return op
         except Exception as error:
@@ -222,24 +213,14 @@ def tensor_array_scatter(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(indices) is EagerTensor
-                or type(indices) is int
-                and -2147483648 <= indices <= 2147483647
-                or fits(TInt32, indices)
-            )
+        if is_eager() and (
+            type(indices) is EagerTensor
+            or type(indices) is int
+            and -2147483648 <= indices <= 2147483647
+            or fits(TInt32, indices)
         ):
             _result = execute(
-                context[CURRENT],
-                "TensorArrayScatter",
-                name,
-                handle,
-                indices,
-                value,
-                flow_in,
+                "TensorArrayScatter", name, handle, indices, value, flow_in
             )
             return _result
     except Exception as error:

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, deprecated
@@ -123,10 +120,8 @@ class TensorArraySize(TensorOp[TInt32]):
         op: TensorArraySize = new(TensorArraySize)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.size = execute(
-                    context[CURRENT], "TensorArraySize", None, handle, flow_in
-                )
+            if scope.eager and is_eager():
+                op.size = execute("TensorArraySize", None, handle, flow_in)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -181,10 +176,8 @@ def tensor_array_size(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "TensorArraySize", name, handle, flow_in
-            )
+        if is_eager():
+            _result = execute("TensorArraySize", name, handle, flow_in)
             return _result
     except Exception as error:
         fast_path_error = error

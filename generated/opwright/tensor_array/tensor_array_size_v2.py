@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, deprecated
@@ -123,10 +120,8 @@ class TensorArraySizeV2(TensorOp[TInt32]):
         op: TensorArraySizeV2 = new(TensorArraySizeV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.size = execute(
-                    context[CURRENT], "TensorArraySizeV2", None, handle, flow_in
-                )
+            if scope.eager and is_eager():
+                op.size = execute("TensorArraySizeV2", None, handle, flow_in)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -181,10 +176,8 @@ def tensor_array_size_v2(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "TensorArraySizeV2", name, handle, flow_in
-            )
+        if is_eager():
+            _result = execute("TensorArraySizeV2", name, handle, flow_in)
             return _result
     except Exception as error:
         fast_path_error = error

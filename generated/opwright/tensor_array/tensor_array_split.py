@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
     TInt64,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -144,7 +141,7 @@ class TensorArraySplit(TensorOp[TFloat32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lengths) is EagerTensor
                     or type(lengths) is int
@@ -153,13 +150,7 @@ class TensorArraySplit(TensorOp[TFloat32]):
                 )
             ):
                 op.flow_out = execute(
-                    context[CURRENT],
-                    "TensorArraySplit",
-                    None,
-                    handle,
-                    value,
-                    lengths,
-                    flow_in,
+                    "TensorArraySplit", None, handle, value, lengths, flow_in
                 )
                 return op
         except Exception as error:
@@ -220,25 +211,13 @@ def tensor_array_split(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(lengths) is EagerTensor
-                or type(lengths) is int
-                and -9223372036854775808 <= lengths <= 9223372036854775807
-                or fits(TInt64, lengths)
-            )
+        if is_eager() and (
+            type(lengths) is EagerTensor
+            or type(lengths) is int
+            and -9223372036854775808 <= lengths <= 9223372036854775807
+            or fits(TInt64, lengths)
         ):
-            _result = execute(
-                context[CURRENT],
-                "TensorArraySplit",
-                name,
-                handle,
-                value,
-                lengths,
-                flow_in,
-            )
+            _result = execute("TensorArraySplit", name, handle, value, lengths, flow_in)
             return _result
     except Exception as error:
         fast_path_error = error

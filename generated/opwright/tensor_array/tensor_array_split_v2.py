@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
     TInt64,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -144,7 +141,7 @@ class TensorArraySplitV2(TensorOp[TFloat32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lengths) is EagerTensor
                     or type(lengths) is int
@@ -153,13 +150,7 @@ class TensorArraySplitV2(TensorOp[TFloat32]):
                 )
             ):
                 op.flow_out = execute(
-                    context[CURRENT],
-                    "TensorArraySplitV2",
-                    None,
-                    handle,
-                    value,
-                    lengths,
-                    flow_in,
+                    "TensorArraySplitV2", None, handle, value, lengths, flow_in
                 )
                 return op
         except Exception as error:
@@ -220,24 +211,14 @@ def tensor_array_split_v2(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(lengths) is EagerTensor
-                or type(lengths) is int
-                and -9223372036854775808 <= lengths <= 9223372036854775807
-                or fits(TInt64, lengths)
-            )
+        if is_eager() and (
+            type(lengths) is EagerTensor
+            or type(lengths) is int
+            and -9223372036854775808 <= lengths <= 9223372036854775807
+            or fits(TInt64, lengths)
         ):
             _result = execute(
-                context[CURRENT],
-                "TensorArraySplitV2",
-                name,
-                handle,
-                value,
-                lengths,
-                flow_in,
+                "TensorArraySplitV2", name, handle, value, lengths, flow_in
             )
             return _result
     except Exception as error:

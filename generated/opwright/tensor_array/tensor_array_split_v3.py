@@ -8,19 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
     TInt64,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     least_of,
     new,
 )
@@ -152,7 +149,7 @@ class TensorArraySplitV3(TensorOp[TFloat32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lengths) is EagerTensor
                     or type(lengths) is int
@@ -162,13 +159,7 @@ class TensorArraySplitV3(TensorOp[TFloat32]):
                 and _holds(lengths)
             ):
                 op.flow_out = execute(
-                    context[CURRENT],
-                    "TensorArraySplitV3",
-                    None,
-                    handle,
-                    value,
-                    lengths,
-                    flow_in,
+                    "TensorArraySplitV3", None, handle, value, lengths, flow_in
                 )
                 return op
         except Exception as error:
@@ -238,8 +229,7 @@ def tensor_array_split_v3(
     _result: Output[TFloat32]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(lengths) is EagerTensor
                 or type(lengths) is int
@@ -249,13 +239,7 @@ def tensor_array_split_v3(
             and _holds(lengths)
         ):
             _result = execute(
-                context[CURRENT],
-                "TensorArraySplitV3",
-                name,
-                handle,
-                value,
-                lengths,
-                flow_in,
+                "TensorArraySplitV3", name, handle, value, lengths, flow_in
             )
             return _result
     except Exception as error:

@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TFloat32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -138,10 +135,8 @@ class TensorArrayUnpack(TensorOp[TFloat32]):
         op: TensorArrayUnpack = new(TensorArrayUnpack)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.flow_out = execute(
-                    context[CURRENT], "TensorArrayUnpack", None, handle, value, flow_in
-                )
+            if scope.eager and is_eager():
+                op.flow_out = execute("TensorArrayUnpack", None, handle, value, flow_in)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -199,10 +194,8 @@ def tensor_array_unpack(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "TensorArrayUnpack", name, handle, value, flow_in
-            )
+        if is_eager():
+            _result = execute("TensorArrayUnpack", name, handle, value, flow_in)
             return _result
     except Exception as error:
         fast_path_error = error

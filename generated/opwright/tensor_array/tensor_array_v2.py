@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -19,12 +17,12 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtype,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, deprecated
@@ -204,7 +202,7 @@ class TensorArrayV2(TensorOp[TString]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(size) is EagerTensor
                     or type(size) is int
@@ -213,7 +211,6 @@ class TensorArrayV2(TensorOp[TString]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "TensorArrayV2",
                     None,
                     size,
@@ -246,7 +243,7 @@ class TensorArrayV2(TensorOp[TString]):
 
 
 DEFAULTS = TensorArrayV2.Options()
-MERGE = TensorArrayV2.Options.merge
+MERGE = merging(TensorArrayV2.Options)
 
 
 @deprecated(
@@ -309,18 +306,13 @@ def tensor_array_v2(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(size) is EagerTensor
-                or type(size) is int
-                and -2147483648 <= size <= 2147483647
-                or fits(TInt32, size)
-            )
+        if is_eager() and (
+            type(size) is EagerTensor
+            or type(size) is int
+            and -2147483648 <= size <= 2147483647
+            or fits(TInt32, size)
         ):
             _result = execute(
-                context[CURRENT],
                 "TensorArrayV2",
                 name,
                 size,

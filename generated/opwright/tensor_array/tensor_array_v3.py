@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     Op,
@@ -18,14 +16,14 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtype,
     as_shape,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     value_of,
 )
@@ -252,7 +250,7 @@ class TensorArrayV3(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(size) is EagerTensor
                     or type(size) is int
@@ -262,7 +260,6 @@ class TensorArrayV3(Op):
                 and _holds(size)
             ):
                 op.handle, op.flow = execute(
-                    context[CURRENT],
                     "TensorArrayV3",
                     None,
                     size,
@@ -298,7 +295,7 @@ class TensorArrayV3(Op):
 
 
 DEFAULTS = TensorArrayV3.Options()
-MERGE = TensorArrayV3.Options.merge
+MERGE = merging(TensorArrayV3.Options)
 
 
 def _holds(size: object) -> bool:
@@ -380,8 +377,7 @@ def tensor_array_v3(
     _result: TensorArrayV3Outputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(size) is EagerTensor
                 or type(size) is int
@@ -392,7 +388,6 @@ def tensor_array_v3(
         ):
             _result = TensorArrayV3Outputs._make(
                 execute(
-                    context[CURRENT],
                     "TensorArrayV3",
                     name,
                     size,

@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -142,7 +139,7 @@ class TensorArrayWriteV2(TensorOp[TFloat32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(index) is EagerTensor
                     or type(index) is int
@@ -151,13 +148,7 @@ class TensorArrayWriteV2(TensorOp[TFloat32]):
                 )
             ):
                 op.flow_out = execute(
-                    context[CURRENT],
-                    "TensorArrayWriteV2",
-                    None,
-                    handle,
-                    index,
-                    value,
-                    flow_in,
+                    "TensorArrayWriteV2", None, handle, index, value, flow_in
                 )
                 return op
         except Exception as error:
@@ -217,25 +208,13 @@ def tensor_array_write_v2(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(index) is EagerTensor
-                or type(index) is int
-                and -2147483648 <= index <= 2147483647
-                or fits(TInt32, index)
-            )
+        if is_eager() and (
+            type(index) is EagerTensor
+            or type(index) is int
+            and -2147483648 <= index <= 2147483647
+            or fits(TInt32, index)
         ):
-            _result = execute(
-                context[CURRENT],
-                "TensorArrayWriteV2",
-                name,
-                handle,
-                index,
-                value,
-                flow_in,
-            )
+            _result = execute("TensorArrayWriteV2", name, handle, index, value, flow_in)
             return _result
     except Exception as error:
         fast_path_error = error

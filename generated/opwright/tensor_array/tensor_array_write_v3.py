@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -144,7 +141,7 @@ class TensorArrayWriteV3(TensorOp[TFloat32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(index) is EagerTensor
                     or type(index) is int
@@ -153,13 +150,7 @@ class TensorArrayWriteV3(TensorOp[TFloat32]):
                 )
             ):
                 op.flow_out = execute(
-                    context[CURRENT],
-                    "TensorArrayWriteV3",
-                    None,
-                    handle,
-                    index,
-                    value,
-                    flow_in,
+                    "TensorArrayWriteV3", None, handle, index, value, flow_in
                 )
                 return op
         except Exception as error:
@@ -218,25 +209,13 @@ def tensor_array_write_v3(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(index) is EagerTensor
-                or type(index) is int
-                and -2147483648 <= index <= 2147483647
-                or fits(TInt32, index)
-            )
+        if is_eager() and (
+            type(index) is EagerTensor
+            or type(index) is int
+            and -2147483648 <= index <= 2147483647
+            or fits(TInt32, index)
         ):
-            _result = execute(
-                context[CURRENT],
-                "TensorArrayWriteV3",
-                name,
-                handle,
-                index,
-                value,
-                flow_in,
-            )
+            _result = execute("TensorArrayWriteV3", name, handle, index, value, flow_in)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -16,12 +14,11 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -146,7 +143,7 @@ class EmptyTensorList(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(max_num_elements) is EagerTensor
                     or type(max_num_elements) is int
@@ -156,7 +153,6 @@ class EmptyTensorList(TensorOp[TVariant]):
                 and _holds(element_shape, max_num_elements)
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "EmptyTensorList",
                     None,
                     element_shape,
@@ -243,8 +239,7 @@ def empty_tensor_list(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(max_num_elements) is EagerTensor
                 or type(max_num_elements) is int
@@ -254,7 +249,6 @@ def empty_tensor_list(
             and _holds(element_shape, max_num_elements)
         ):
             _result = execute(
-                context[CURRENT],
                 "EmptyTensorList",
                 name,
                 element_shape,

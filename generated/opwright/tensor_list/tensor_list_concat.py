@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     Scope,
     as_dtype,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -179,9 +177,8 @@ class TensorListConcat(Op, Generic[ElementDtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.tensor, op.lengths = execute(
-                    context[CURRENT],
                     "TensorListConcat",
                     None,
                     input_handle,
@@ -206,7 +203,7 @@ class TensorListConcat(Op, Generic[ElementDtype]):
 
 
 DEFAULTS = TensorListConcat.Options()
-MERGE = TensorListConcat.Options.merge
+MERGE = merging(TensorListConcat.Options)
 
 
 @describe_missing_args
@@ -261,10 +258,9 @@ def tensor_list_concat(
     fast_path_error = None
     _result: TensorListConcatOutputs[UElementDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = TensorListConcatOutputs._make(
                 execute(
-                    context[CURRENT],
                     "TensorListConcat",
                     name,
                     input_handle,

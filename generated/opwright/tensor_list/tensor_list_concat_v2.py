@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     Op,
@@ -15,12 +13,11 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     as_dtype,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -173,7 +170,7 @@ class TensorListConcatV2(Op, Generic[ElementDtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(leading_dims) is EagerTensor
                     or type(leading_dims) is int
@@ -183,7 +180,6 @@ class TensorListConcatV2(Op, Generic[ElementDtype]):
                 and _holds(element_shape)
             ):
                 op.tensor, op.lengths = execute(
-                    context[CURRENT],
                     "TensorListConcatV2",
                     None,
                     input_handle,
@@ -276,8 +272,7 @@ def tensor_list_concat_v2(
     _result: TensorListConcatV2Outputs[UElementDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(leading_dims) is EagerTensor
                 or type(leading_dims) is int
@@ -288,7 +283,6 @@ def tensor_list_concat_v2(
         ):
             _result = TensorListConcatV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "TensorListConcatV2",
                     name,
                     input_handle,

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -116,9 +113,8 @@ class TensorListElementShape(TensorOp[ShapeType]):
         op: TensorListElementShape[UShapeType] = new(TensorListElementShape)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.element_shape = execute(
-                    context[CURRENT],
                     "TensorListElementShape",
                     None,
                     input_handle,
@@ -172,9 +168,8 @@ def tensor_list_element_shape(
     fast_path_error = None
     _result: Output[UShapeType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "TensorListElementShape",
                 name,
                 input_handle,

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
     has_room,
+    is_eager,
     new,
     rank_of,
     sizes_of,
@@ -136,13 +133,9 @@ class TensorListFromTensor(TensorOp[TVariant]):
         op: TensorListFromTensor = new(TensorListFromTensor)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(tensor):
+            if scope.eager and is_eager() and _holds(tensor):
                 op.output_handle = execute(
-                    context[CURRENT],
-                    "TensorListFromTensor",
-                    None,
-                    tensor,
-                    element_shape,
+                    "TensorListFromTensor", None, tensor, element_shape
                 )
                 return op
         except Exception as error:
@@ -206,10 +199,8 @@ def tensor_list_from_tensor(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack and _holds(tensor):
-            _result = execute(
-                context[CURRENT], "TensorListFromTensor", name, tensor, element_shape
-            )
+        if is_eager() and _holds(tensor):
+            _result = execute("TensorListFromTensor", name, tensor, element_shape)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -15,12 +13,11 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
     rank_of,
 )
@@ -147,7 +144,7 @@ class TensorListGather(TensorOp[ElementDtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is EagerTensor
                     or type(indices) is int
@@ -163,7 +160,6 @@ class TensorListGather(TensorOp[ElementDtype]):
                 and _holds(indices, element_shape)
             ):
                 op.values = execute(
-                    context[CURRENT],
                     "TensorListGather",
                     None,
                     input_handle,
@@ -249,8 +245,7 @@ def tensor_list_gather(
     _result: Output[UElementDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(indices) is EagerTensor
                 or type(indices) is int
@@ -266,7 +261,6 @@ def tensor_list_gather(
             and _holds(indices, element_shape)
         ):
             _result = execute(
-                context[CURRENT],
                 "TensorListGather",
                 name,
                 input_handle,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -15,12 +13,11 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -154,7 +151,7 @@ class TensorListGetItem(TensorOp[ElementDtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(index) is EagerTensor
                     or type(index) is int
@@ -170,7 +167,6 @@ class TensorListGetItem(TensorOp[ElementDtype]):
                 and _holds(index, element_shape)
             ):
                 op.item = execute(
-                    context[CURRENT],
                     "TensorListGetItem",
                     None,
                     input_handle,
@@ -255,8 +251,7 @@ def tensor_list_get_item(
     _result: Output[UElementDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(index) is EagerTensor
                 or type(index) is int
@@ -272,7 +267,6 @@ def tensor_list_get_item(
             and _holds(index, element_shape)
         ):
             _result = execute(
-                context[CURRENT],
                 "TensorListGetItem",
                 name,
                 input_handle,

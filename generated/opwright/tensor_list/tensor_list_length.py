@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -100,10 +97,8 @@ class TensorListLength(TensorOp[TInt32]):
         op: TensorListLength = new(TensorListLength)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.length = execute(
-                    context[CURRENT], "TensorListLength", None, input_handle
-                )
+            if scope.eager and is_eager():
+                op.length = execute("TensorListLength", None, input_handle)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -147,8 +142,8 @@ def tensor_list_length(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "TensorListLength", name, input_handle)
+        if is_eager():
+            _result = execute("TensorListLength", name, input_handle)
             return _result
     except Exception as error:
         fast_path_error = error

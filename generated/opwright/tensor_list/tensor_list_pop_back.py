@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     Op,
@@ -15,11 +13,10 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -151,7 +148,7 @@ class TensorListPopBack(Op, Generic[ElementDtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(element_shape) is EagerTensor
                     or type(element_shape) is int
@@ -160,7 +157,6 @@ class TensorListPopBack(Op, Generic[ElementDtype]):
                 )
             ):
                 op.output_handle, op.tensor = execute(
-                    context[CURRENT],
                     "TensorListPopBack",
                     None,
                     input_handle,
@@ -233,19 +229,14 @@ def tensor_list_pop_back(
     fast_path_error = None
     _result: TensorListPopBackOutputs[UElementDtype]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(element_shape) is EagerTensor
-                or type(element_shape) is int
-                and -2147483648 <= element_shape <= 2147483647
-                or fits(TInt32, element_shape)
-            )
+        if is_eager() and (
+            type(element_shape) is EagerTensor
+            or type(element_shape) is int
+            and -2147483648 <= element_shape <= 2147483647
+            or fits(TInt32, element_shape)
         ):
             _result = TensorListPopBackOutputs._make(
                 execute(
-                    context[CURRENT],
                     "TensorListPopBack",
                     name,
                     input_handle,

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
     rank_of,
 )
@@ -131,9 +128,9 @@ class TensorListPushBack(TensorOp[TVariant]):
         op: TensorListPushBack = new(TensorListPushBack)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(tensor):
+            if scope.eager and is_eager() and _holds(tensor):
                 op.output_handle = execute(
-                    context[CURRENT], "TensorListPushBack", None, input_handle, tensor
+                    "TensorListPushBack", None, input_handle, tensor
                 )
                 return op
         except Exception as error:
@@ -195,10 +192,8 @@ def tensor_list_push_back(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack and _holds(tensor):
-            _result = execute(
-                context[CURRENT], "TensorListPushBack", name, input_handle, tensor
-            )
+        if is_eager() and _holds(tensor):
+            _result = execute("TensorListPushBack", name, input_handle, tensor)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -118,13 +115,9 @@ class TensorListPushBackBatch(TensorOp[TVariant]):
         op: TensorListPushBackBatch = new(TensorListPushBackBatch)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output_handles = execute(
-                    context[CURRENT],
-                    "TensorListPushBackBatch",
-                    None,
-                    input_handles,
-                    tensor,
+                    "TensorListPushBackBatch", None, input_handles, tensor
                 )
                 return op
         except Exception as error:
@@ -172,10 +165,8 @@ def tensor_list_push_back_batch(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "TensorListPushBackBatch", name, input_handles, tensor
-            )
+        if is_eager():
+            _result = execute("TensorListPushBackBatch", name, input_handles, tensor)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -18,13 +16,12 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     value_of,
 )
@@ -148,7 +145,7 @@ class TensorListReserve(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_elements) is EagerTensor
                     or type(num_elements) is int
@@ -158,7 +155,6 @@ class TensorListReserve(TensorOp[TVariant]):
                 and _holds(element_shape, num_elements)
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "TensorListReserve",
                     None,
                     element_shape,
@@ -247,8 +243,7 @@ def tensor_list_reserve(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_elements) is EagerTensor
                 or type(num_elements) is int
@@ -258,7 +253,6 @@ def tensor_list_reserve(
             and _holds(element_shape, num_elements)
         ):
             _result = execute(
-                context[CURRENT],
                 "TensorListReserve",
                 name,
                 element_shape,

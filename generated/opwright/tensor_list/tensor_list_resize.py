@@ -6,21 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TVariant,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     value_of,
 )
@@ -132,7 +129,7 @@ class TensorListResize(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(size) is EagerTensor
                     or type(size) is int
@@ -141,9 +138,7 @@ class TensorListResize(TensorOp[TVariant]):
                 )
                 and _holds(size)
             ):
-                op.output_handle = execute(
-                    context[CURRENT], "TensorListResize", None, input_handle, size
-                )
+                op.output_handle = execute("TensorListResize", None, input_handle, size)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -206,8 +201,7 @@ def tensor_list_resize(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(size) is EagerTensor
                 or type(size) is int
@@ -216,9 +210,7 @@ def tensor_list_resize(
             )
             and _holds(size)
         ):
-            _result = execute(
-                context[CURRENT], "TensorListResize", name, input_handle, size
-            )
+            _result = execute("TensorListResize", name, input_handle, size)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,21 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TVariant,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     most_of,
     new,
 )
@@ -148,7 +145,7 @@ class TensorListScatter(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is EagerTensor
                     or type(indices) is int
@@ -158,12 +155,7 @@ class TensorListScatter(TensorOp[TVariant]):
                 and _holds(indices)
             ):
                 op.output_handle = execute(
-                    context[CURRENT],
-                    "TensorListScatter",
-                    None,
-                    tensor,
-                    indices,
-                    element_shape,
+                    "TensorListScatter", None, tensor, indices, element_shape
                 )
                 return op
         except Exception as error:
@@ -231,8 +223,7 @@ def tensor_list_scatter(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(indices) is EagerTensor
                 or type(indices) is int
@@ -241,14 +232,7 @@ def tensor_list_scatter(
             )
             and _holds(indices)
         ):
-            _result = execute(
-                context[CURRENT],
-                "TensorListScatter",
-                name,
-                tensor,
-                indices,
-                element_shape,
-            )
+            _result = execute("TensorListScatter", name, tensor, indices, element_shape)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,21 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TVariant,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     least_of,
     most_of,
     new,
@@ -159,7 +156,7 @@ class TensorListScatterIntoExistingList(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is EagerTensor
                     or type(indices) is int
@@ -169,7 +166,6 @@ class TensorListScatterIntoExistingList(TensorOp[TVariant]):
                 and _holds(indices)
             ):
                 op.output_handle = execute(
-                    context[CURRENT],
                     "TensorListScatterIntoExistingList",
                     None,
                     input_handle,
@@ -246,8 +242,7 @@ def tensor_list_scatter_into_existing_list(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(indices) is EagerTensor
                 or type(indices) is int
@@ -257,12 +252,7 @@ def tensor_list_scatter_into_existing_list(
             and _holds(indices)
         ):
             _result = execute(
-                context[CURRENT],
-                "TensorListScatterIntoExistingList",
-                name,
-                input_handle,
-                tensor,
-                indices,
+                "TensorListScatterIntoExistingList", name, input_handle, tensor, indices
             )
             return _result
     except Exception as error:

@@ -8,21 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TVariant,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     most_of,
     new,
     value_of,
@@ -162,7 +159,7 @@ class TensorListScatterV2(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is EagerTensor
                     or type(indices) is int
@@ -178,7 +175,6 @@ class TensorListScatterV2(TensorOp[TVariant]):
                 and _holds(indices, num_elements)
             ):
                 op.output_handle = execute(
-                    context[CURRENT],
                     "TensorListScatterV2",
                     None,
                     tensor,
@@ -263,8 +259,7 @@ def tensor_list_scatter_v2(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(indices) is EagerTensor
                 or type(indices) is int
@@ -280,7 +275,6 @@ def tensor_list_scatter_v2(
             and _holds(indices, num_elements)
         ):
             _result = execute(
-                context[CURRENT],
                 "TensorListScatterV2",
                 name,
                 tensor,

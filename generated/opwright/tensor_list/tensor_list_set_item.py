@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -16,14 +14,14 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
     rank_of,
     value_of,
@@ -191,7 +189,7 @@ class TensorListSetItem(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(index) is EagerTensor
                     or type(index) is int
@@ -201,7 +199,6 @@ class TensorListSetItem(TensorOp[TVariant]):
                 and _holds(index, item, opts.resize_if_index_out_of_bounds)
             ):
                 op.output_handle = execute(
-                    context[CURRENT],
                     "TensorListSetItem",
                     None,
                     input_handle,
@@ -222,7 +219,7 @@ class TensorListSetItem(TensorOp[TVariant]):
 
 
 DEFAULTS = TensorListSetItem.Options()
-MERGE = TensorListSetItem.Options.merge
+MERGE = merging(TensorListSetItem.Options)
 
 
 def _holds(index: object, item: object, resize_if_index_out_of_bounds: bool) -> bool:
@@ -298,8 +295,7 @@ def tensor_list_set_item(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(index) is EagerTensor
                 or type(index) is int
@@ -309,7 +305,6 @@ def tensor_list_set_item(
             and _holds(index, item, resize_if_index_out_of_bounds)
         ):
             _result = execute(
-                context[CURRENT],
                 "TensorListSetItem",
                 name,
                 input_handle,

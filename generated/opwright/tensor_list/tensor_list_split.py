@@ -6,20 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt64,
     TVariant,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
     most_of,
     new,
     rank_of,
@@ -154,7 +151,7 @@ class TensorListSplit(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lengths) is EagerTensor
                     or type(lengths) is int
@@ -164,12 +161,7 @@ class TensorListSplit(TensorOp[TVariant]):
                 and _holds(tensor, lengths)
             ):
                 op.output_handle = execute(
-                    context[CURRENT],
-                    "TensorListSplit",
-                    None,
-                    tensor,
-                    element_shape,
-                    lengths,
+                    "TensorListSplit", None, tensor, element_shape, lengths
                 )
                 return op
         except Exception as error:
@@ -243,8 +235,7 @@ def tensor_list_split(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(lengths) is EagerTensor
                 or type(lengths) is int
@@ -253,14 +244,7 @@ def tensor_list_split(
             )
             and _holds(tensor, lengths)
         ):
-            _result = execute(
-                context[CURRENT],
-                "TensorListSplit",
-                name,
-                tensor,
-                element_shape,
-                lengths,
-            )
+            _result = execute("TensorListSplit", name, tensor, element_shape, lengths)
             return _result
     except Exception as error:
         fast_path_error = error

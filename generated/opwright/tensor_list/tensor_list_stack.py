@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -16,13 +14,13 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -177,7 +175,7 @@ class TensorListStack(TensorOp[ElementDtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(element_shape) is EagerTensor
                     or type(element_shape) is int
@@ -187,7 +185,6 @@ class TensorListStack(TensorOp[ElementDtype]):
                 and _holds(element_shape)
             ):
                 op.tensor = execute(
-                    context[CURRENT],
                     "TensorListStack",
                     None,
                     input_handle,
@@ -213,7 +210,7 @@ class TensorListStack(TensorOp[ElementDtype]):
 
 
 DEFAULTS = TensorListStack.Options()
-MERGE = TensorListStack.Options.merge
+MERGE = merging(TensorListStack.Options)
 
 
 def _holds(element_shape: object) -> bool:
@@ -281,8 +278,7 @@ def tensor_list_stack(
     _result: Output[UElementDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(element_shape) is EagerTensor
                 or type(element_shape) is int
@@ -292,7 +288,6 @@ def tensor_list_stack(
             and _holds(element_shape)
         ):
             _result = execute(
-                context[CURRENT],
                 "TensorListStack",
                 name,
                 input_handle,

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -101,8 +98,8 @@ class EmptyTensorMap(TensorOp[TVariant]):
         op: EmptyTensorMap = new(EmptyTensorMap)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.handle = execute(context[CURRENT], "EmptyTensorMap", None)
+            if scope.eager and is_eager():
+                op.handle = execute("EmptyTensorMap", None)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -147,8 +144,8 @@ def empty_tensor_map(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "EmptyTensorMap", name)
+        if is_eager():
+            _result = execute("EmptyTensorMap", name)
             return _result
     except Exception as error:
         fast_path_error = error

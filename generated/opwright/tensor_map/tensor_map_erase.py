@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -129,9 +126,8 @@ class TensorMapErase(TensorOp[TVariant]):
         op: TensorMapErase = new(TensorMapErase)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output_handle = execute(
-                    context[CURRENT],
                     "TensorMapErase",
                     None,
                     input_handle,
@@ -197,9 +193,8 @@ def tensor_map_erase(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "TensorMapErase",
                 name,
                 input_handle,

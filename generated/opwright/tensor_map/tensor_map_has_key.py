@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -121,10 +118,8 @@ class TensorMapHasKey(TensorOp[TBool]):
         op: TensorMapHasKey = new(TensorMapHasKey)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.has_key = execute(
-                    context[CURRENT], "TensorMapHasKey", None, input_handle, key
-                )
+            if scope.eager and is_eager():
+                op.has_key = execute("TensorMapHasKey", None, input_handle, key)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -173,10 +168,8 @@ def tensor_map_has_key(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "TensorMapHasKey", name, input_handle, key
-            )
+        if is_eager():
+            _result = execute("TensorMapHasKey", name, input_handle, key)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -130,9 +127,9 @@ class TensorMapInsert(TensorOp[TVariant]):
         op: TensorMapInsert = new(TensorMapInsert)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output_handle = execute(
-                    context[CURRENT], "TensorMapInsert", None, input_handle, key, value
+                    "TensorMapInsert", None, input_handle, key, value
                 )
                 return op
         except Exception as error:
@@ -186,10 +183,8 @@ def tensor_map_insert(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "TensorMapInsert", name, input_handle, key, value
-            )
+        if is_eager():
+            _result = execute("TensorMapInsert", name, input_handle, key, value)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -127,9 +124,8 @@ class TensorMapLookup(TensorOp[ValueDtype]):
         op: TensorMapLookup[UValueDtype] = new(TensorMapLookup)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.value = execute(
-                    context[CURRENT],
                     "TensorMapLookup",
                     None,
                     input_handle,
@@ -193,9 +189,8 @@ def tensor_map_lookup(
     fast_path_error = None
     _result: Output[UValueDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "TensorMapLookup",
                 name,
                 input_handle,

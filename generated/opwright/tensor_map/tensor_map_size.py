@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -104,8 +101,8 @@ class TensorMapSize(TensorOp[TInt32]):
         op: TensorMapSize = new(TensorMapSize)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.size = execute(context[CURRENT], "TensorMapSize", None, input_handle)
+            if scope.eager and is_eager():
+                op.size = execute("TensorMapSize", None, input_handle)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -151,8 +148,8 @@ def tensor_map_size(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "TensorMapSize", name, input_handle)
+        if is_eager():
+            _result = execute("TensorMapSize", name, input_handle)
             return _result
     except Exception as error:
         fast_path_error = error

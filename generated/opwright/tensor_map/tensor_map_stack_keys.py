@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -116,9 +113,8 @@ class TensorMapStackKeys(TensorOp[KeyDtype]):
         op: TensorMapStackKeys[UKeyDtype] = new(TensorMapStackKeys)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.keys = execute(
-                    context[CURRENT],
                     "TensorMapStackKeys",
                     None,
                     input_handle,
@@ -173,9 +169,8 @@ def tensor_map_stack_keys(
     fast_path_error = None
     _result: Output[UKeyDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "TensorMapStackKeys",
                 name,
                 input_handle,

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -159,7 +156,7 @@ class AllToAll(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(group_assignment) is EagerTensor
                     or type(group_assignment) is int
@@ -168,7 +165,6 @@ class AllToAll(TensorOp[T]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "AllToAll",
                     None,
                     input,
@@ -257,18 +253,13 @@ def all_to_all(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(group_assignment) is EagerTensor
-                or type(group_assignment) is int
-                and -2147483648 <= group_assignment <= 2147483647
-                or fits(TInt32, group_assignment)
-            )
+        if is_eager() and (
+            type(group_assignment) is EagerTensor
+            or type(group_assignment) is int
+            and -2147483648 <= group_assignment <= 2147483647
+            or fits(TInt32, group_assignment)
         ):
             _result = execute(
-                context[CURRENT],
                 "AllToAll",
                 name,
                 input,

@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -119,9 +116,9 @@ class CollateTPUEmbeddingMemory(TensorOp[TString]):
         op: CollateTPUEmbeddingMemory = new(CollateTPUEmbeddingMemory)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.merged_memory_config = execute(
-                    context[CURRENT], "CollateTPUEmbeddingMemory", None, memory_configs
+                    "CollateTPUEmbeddingMemory", None, memory_configs
                 )
                 return op
         except Exception as error:
@@ -173,10 +170,8 @@ def collate_tpu_embedding_memory(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "CollateTPUEmbeddingMemory", name, memory_configs
-            )
+        if is_eager():
+            _result = execute("CollateTPUEmbeddingMemory", name, memory_configs)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     as_bytes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -129,9 +126,8 @@ class ComputeDedupDataSize(TensorOp[TInt32]):
         op: ComputeDedupDataSize = new(ComputeDedupDataSize)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.num_elements = execute(
-                    context[CURRENT],
                     "ComputeDedupDataSize",
                     None,
                     "config",
@@ -191,9 +187,8 @@ def compute_dedup_data_size(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ComputeDedupDataSize",
                 name,
                 "config",

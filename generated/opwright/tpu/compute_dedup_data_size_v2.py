@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     as_bytes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -149,9 +146,8 @@ class ComputeDedupDataSizeV2(TensorOp[TInt32]):
         op: ComputeDedupDataSizeV2 = new(ComputeDedupDataSizeV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.num_elements = execute(
-                    context[CURRENT],
                     "ComputeDedupDataSizeV2",
                     None,
                     "config",
@@ -241,9 +237,8 @@ def compute_dedup_data_size_v2(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ComputeDedupDataSizeV2",
                 name,
                 "config",

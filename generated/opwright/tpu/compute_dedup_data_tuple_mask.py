@@ -8,17 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     as_bytes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -135,9 +132,8 @@ class ComputeDedupDataTupleMask(TensorOp[TInt32]):
         op: ComputeDedupDataTupleMask = new(ComputeDedupDataTupleMask)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output_shape = execute(
-                    context[CURRENT],
                     "ComputeDedupDataTupleMask",
                     None,
                     "config",
@@ -199,9 +195,8 @@ def compute_dedup_data_tuple_mask(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ComputeDedupDataTupleMask",
                 name,
                 "config",

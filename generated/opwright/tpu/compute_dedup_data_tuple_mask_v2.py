@@ -8,17 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
     as_bytes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -155,9 +152,8 @@ class ComputeDedupDataTupleMaskV2(TensorOp[TInt32]):
         op: ComputeDedupDataTupleMaskV2 = new(ComputeDedupDataTupleMaskV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output_shape = execute(
-                    context[CURRENT],
                     "ComputeDedupDataTupleMaskV2",
                     None,
                     "config",
@@ -249,9 +245,8 @@ def compute_dedup_data_tuple_mask_v2(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ComputeDedupDataTupleMaskV2",
                 name,
                 "config",

@@ -8,19 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -132,9 +130,8 @@ class ConfigureAndInitializeGlobalTPU(TensorOp[TInt32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "ConfigureAndInitializeGlobalTPU",
                     None,
                     "use_tfrt_host_runtime",
@@ -152,7 +149,7 @@ class ConfigureAndInitializeGlobalTPU(TensorOp[TInt32]):
 
 
 DEFAULTS = ConfigureAndInitializeGlobalTPU.Options()
-MERGE = ConfigureAndInitializeGlobalTPU.Options.merge
+MERGE = merging(ConfigureAndInitializeGlobalTPU.Options)
 
 
 @describe_missing_args
@@ -196,9 +193,8 @@ def configure_and_initialize_global_tpu(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ConfigureAndInitializeGlobalTPU",
                 name,
                 "use_tfrt_host_runtime",

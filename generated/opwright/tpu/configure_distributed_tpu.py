@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -17,11 +15,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     as_bytes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -225,9 +223,8 @@ class ConfigureDistributedTPU(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.topology = execute(
-                    context[CURRENT],
                     "ConfigureDistributedTPU",
                     None,
                     "embedding_config",
@@ -262,7 +259,7 @@ class ConfigureDistributedTPU(TensorOp[TString]):
 
 
 DEFAULTS = ConfigureDistributedTPU.Options()
-MERGE = ConfigureDistributedTPU.Options.merge
+MERGE = merging(ConfigureDistributedTPU.Options)
 
 
 @describe_missing_args
@@ -326,9 +323,8 @@ def configure_distributed_tpu(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ConfigureDistributedTPU",
                 name,
                 "embedding_config",

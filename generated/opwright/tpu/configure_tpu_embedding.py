@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_bytes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -130,9 +127,8 @@ class ConfigureTPUEmbedding(Op):
         op: ConfigureTPUEmbedding = new(ConfigureTPUEmbedding)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "ConfigureTPUEmbedding",
                     None,
                     "config",
@@ -196,9 +192,8 @@ def configure_tpu_embedding(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ConfigureTPUEmbedding",
                 name,
                 "config",

@@ -8,17 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
     as_bytes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -139,9 +136,8 @@ class ConfigureTPUEmbeddingHost(TensorOp[TString]):
         op: ConfigureTPUEmbeddingHost = new(ConfigureTPUEmbeddingHost)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.network_config = execute(
-                    context[CURRENT],
                     "ConfigureTPUEmbeddingHost",
                     None,
                     common_config,
@@ -209,9 +205,8 @@ def configure_tpu_embedding_host(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ConfigureTPUEmbeddingHost",
                 name,
                 common_config,

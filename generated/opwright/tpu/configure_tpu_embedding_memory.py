@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -111,9 +108,9 @@ class ConfigureTPUEmbeddingMemory(TensorOp[TString]):
         op: ConfigureTPUEmbeddingMemory = new(ConfigureTPUEmbeddingMemory)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.memory_config = execute(
-                    context[CURRENT], "ConfigureTPUEmbeddingMemory", None, common_config
+                    "ConfigureTPUEmbeddingMemory", None, common_config
                 )
                 return op
         except Exception as error:
@@ -164,10 +161,8 @@ def configure_tpu_embedding_memory(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "ConfigureTPUEmbeddingMemory", name, common_config
-            )
+        if is_eager():
+            _result = execute("ConfigureTPUEmbeddingMemory", name, common_config)
             return _result
     except Exception as error:
         fast_path_error = error

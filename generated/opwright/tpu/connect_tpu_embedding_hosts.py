@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -106,10 +103,8 @@ class ConnectTPUEmbeddingHosts(Op):
         op: ConnectTPUEmbeddingHosts = new(ConnectTPUEmbeddingHosts)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(
-                    context[CURRENT], "ConnectTPUEmbeddingHosts", None, network_configs
-                )
+            if scope.eager and is_eager():
+                execute("ConnectTPUEmbeddingHosts", None, network_configs)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -157,10 +152,8 @@ def connect_tpu_embedding_hosts(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "ConnectTPUEmbeddingHosts", name, network_configs
-            )
+        if is_eager():
+            _result = execute("ConnectTPUEmbeddingHosts", name, network_configs)
             return _result
     except Exception as error:
         fast_path_error = error

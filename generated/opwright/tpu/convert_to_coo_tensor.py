@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -173,7 +170,7 @@ class ConvertToCooTensor(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices_or_row_splits) is EagerTensor
                     or type(indices_or_row_splits) is int
@@ -188,7 +185,6 @@ class ConvertToCooTensor(Op):
                 )
             ):
                 op.row_ids, op.col_ids, op.gains = execute(
-                    context[CURRENT],
                     "ConvertToCooTensor",
                     None,
                     indices_or_row_splits,
@@ -279,8 +275,7 @@ def convert_to_coo_tensor(
     _result: ConvertToCooTensorOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(indices_or_row_splits) is EagerTensor
                 or type(indices_or_row_splits) is int
@@ -296,7 +291,6 @@ def convert_to_coo_tensor(
         ):
             _result = ConvertToCooTensorOutputs._make(
                 execute(
-                    context[CURRENT],
                     "ConvertToCooTensor",
                     name,
                     indices_or_row_splits,

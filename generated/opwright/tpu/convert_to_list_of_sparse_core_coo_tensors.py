@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -245,7 +242,7 @@ class ConvertToListOfSparseCoreCooTensors(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices_or_row_splits) is EagerTensor
                     or type(indices_or_row_splits) is int
@@ -260,7 +257,6 @@ class ConvertToListOfSparseCoreCooTensors(Op):
                 )
             ):
                 op.row_ids_list, op.col_ids_list, op.gains_list = execute(
-                    context[CURRENT],
                     "ConvertToListOfSparseCoreCooTensors",
                     None,
                     indices_or_row_splits,
@@ -408,8 +404,7 @@ def convert_to_list_of_sparse_core_coo_tensors(
     _result: ConvertToListOfSparseCoreCooTensorsOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(indices_or_row_splits) is EagerTensor
                 or type(indices_or_row_splits) is int
@@ -425,7 +420,6 @@ def convert_to_list_of_sparse_core_coo_tensors(
         ):
             _result = ConvertToListOfSparseCoreCooTensorsOutputs._make(
                 execute(
-                    context[CURRENT],
                     "ConvertToListOfSparseCoreCooTensors",
                     name,
                     indices_or_row_splits,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -18,11 +16,10 @@ from opwright_runtime.gencode import (
     TInt64,
     all_tensors,
     as_bool,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -272,7 +269,7 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     all_tensors(sorted_row_ids_list)
                     or fits(TInt32, sorted_row_ids_list)
@@ -298,7 +295,6 @@ class ConvertToSparseCoreCsrWrappedCooTensor(Op):
                     op.ids_unpadded_size,
                     op.num_minibatches_per_sc,
                 ) = execute(
-                    context[CURRENT],
                     "ConvertToSparseCoreCsrWrappedCooTensor",
                     None,
                     sorted_row_ids_list,
@@ -456,8 +452,7 @@ def convert_to_sparse_core_csr_wrapped_coo_tensor(
     _result: ConvertToSparseCoreCsrWrappedCooTensorOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (all_tensors(sorted_row_ids_list) or fits(TInt32, sorted_row_ids_list))
             and (all_tensors(sorted_col_ids_list) or fits(TInt32, sorted_col_ids_list))
             and (all_tensors(id_counts_list) or fits(TInt32, id_counts_list))
@@ -470,7 +465,6 @@ def convert_to_sparse_core_csr_wrapped_coo_tensor(
         ):
             _result = ConvertToSparseCoreCsrWrappedCooTensorOutputs._make(
                 execute(
-                    context[CURRENT],
                     "ConvertToSparseCoreCsrWrappedCooTensor",
                     name,
                     sorted_row_ids_list,

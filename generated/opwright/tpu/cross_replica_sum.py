@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -138,7 +135,7 @@ class CrossReplicaSum(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(group_assignment) is EagerTensor
                     or type(group_assignment) is int
@@ -146,9 +143,7 @@ class CrossReplicaSum(TensorOp[T]):
                     or fits(TInt32, group_assignment)
                 )
             ):
-                op.output = execute(
-                    context[CURRENT], "CrossReplicaSum", None, input, group_assignment
-                )
+                op.output = execute("CrossReplicaSum", None, input, group_assignment)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -204,19 +199,13 @@ def cross_replica_sum(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(group_assignment) is EagerTensor
-                or type(group_assignment) is int
-                and -2147483648 <= group_assignment <= 2147483647
-                or fits(TInt32, group_assignment)
-            )
+        if is_eager() and (
+            type(group_assignment) is EagerTensor
+            or type(group_assignment) is int
+            and -2147483648 <= group_assignment <= 2147483647
+            or fits(TInt32, group_assignment)
         ):
-            _result = execute(
-                context[CURRENT], "CrossReplicaSum", name, input, group_assignment
-            )
+            _result = execute("CrossReplicaSum", name, input, group_assignment)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -144,9 +141,8 @@ class DTensorRestoreV2(Op):
         op: DTensorRestoreV2 = new(DTensorRestoreV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.tensors = execute(
-                    context[CURRENT],
                     "DTensorRestoreV2",
                     None,
                     prefix,
@@ -230,9 +226,8 @@ def d_tensor_restore_v2(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "DTensorRestoreV2",
                 name,
                 prefix,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,13 +15,13 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     all_tensors,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -259,7 +257,7 @@ class DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(device_ordinal) is EagerTensor
                     or type(device_ordinal) is int
@@ -276,7 +274,6 @@ class DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(Op):
                 )
             ):
                 execute(
-                    context[CURRENT],
                     "DynamicEnqueueTPUEmbeddingArbitraryTensorBatch",
                     None,
                     sample_indices_or_row_splits,
@@ -305,7 +302,7 @@ class DynamicEnqueueTPUEmbeddingArbitraryTensorBatch(Op):
 
 
 DEFAULTS = DynamicEnqueueTPUEmbeddingArbitraryTensorBatch.Options()
-MERGE = DynamicEnqueueTPUEmbeddingArbitraryTensorBatch.Options.merge
+MERGE = merging(DynamicEnqueueTPUEmbeddingArbitraryTensorBatch.Options)
 
 
 @describe_missing_args
@@ -400,8 +397,7 @@ def dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(device_ordinal) is EagerTensor
                 or type(device_ordinal) is int
@@ -418,7 +414,6 @@ def dynamic_enqueue_tpu_embedding_arbitrary_tensor_batch(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "DynamicEnqueueTPUEmbeddingArbitraryTensorBatch",
                 name,
                 sample_indices_or_row_splits,

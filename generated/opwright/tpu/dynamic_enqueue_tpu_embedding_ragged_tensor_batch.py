@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,13 +15,13 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     all_tensors,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -284,7 +282,7 @@ class DynamicEnqueueTPUEmbeddingRaggedTensorBatch(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(device_ordinal) is EagerTensor
                     or type(device_ordinal) is int
@@ -298,7 +296,6 @@ class DynamicEnqueueTPUEmbeddingRaggedTensorBatch(Op):
                 )
             ):
                 execute(
-                    context[CURRENT],
                     "DynamicEnqueueTPUEmbeddingRaggedTensorBatch",
                     None,
                     sample_splits,
@@ -338,7 +335,7 @@ class DynamicEnqueueTPUEmbeddingRaggedTensorBatch(Op):
 
 
 DEFAULTS = DynamicEnqueueTPUEmbeddingRaggedTensorBatch.Options()
-MERGE = DynamicEnqueueTPUEmbeddingRaggedTensorBatch.Options.merge
+MERGE = merging(DynamicEnqueueTPUEmbeddingRaggedTensorBatch.Options)
 
 
 @describe_missing_args
@@ -437,8 +434,7 @@ def dynamic_enqueue_tpu_embedding_ragged_tensor_batch(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(device_ordinal) is EagerTensor
                 or type(device_ordinal) is int
@@ -452,7 +448,6 @@ def dynamic_enqueue_tpu_embedding_ragged_tensor_batch(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "DynamicEnqueueTPUEmbeddingRaggedTensorBatch",
                 name,
                 sample_splits,

@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     all_tensors,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -254,7 +252,7 @@ class EnqueueTPUEmbeddingArbitraryTensorBatch(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     all_tensors(sample_indices_or_row_splits)
                     or fit_together(TInt32, sample_indices_or_row_splits)
@@ -265,7 +263,6 @@ class EnqueueTPUEmbeddingArbitraryTensorBatch(Op):
                 )
             ):
                 execute(
-                    context[CURRENT],
                     "EnqueueTPUEmbeddingArbitraryTensorBatch",
                     None,
                     sample_indices_or_row_splits,
@@ -294,7 +291,7 @@ class EnqueueTPUEmbeddingArbitraryTensorBatch(Op):
 
 
 DEFAULTS = EnqueueTPUEmbeddingArbitraryTensorBatch.Options()
-MERGE = EnqueueTPUEmbeddingArbitraryTensorBatch.Options.merge
+MERGE = merging(EnqueueTPUEmbeddingArbitraryTensorBatch.Options)
 
 
 @describe_missing_args
@@ -385,8 +382,7 @@ def enqueue_tpu_embedding_arbitrary_tensor_batch(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 all_tensors(sample_indices_or_row_splits)
                 or fit_together(TInt32, sample_indices_or_row_splits)
@@ -397,7 +393,6 @@ def enqueue_tpu_embedding_arbitrary_tensor_batch(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "EnqueueTPUEmbeddingArbitraryTensorBatch",
                 name,
                 sample_indices_or_row_splits,

@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -187,9 +185,8 @@ class EnqueueTPUEmbeddingBatch(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "EnqueueTPUEmbeddingBatch",
                     None,
                     batch,
@@ -211,7 +208,7 @@ class EnqueueTPUEmbeddingBatch(Op):
 
 
 DEFAULTS = EnqueueTPUEmbeddingBatch.Options()
-MERGE = EnqueueTPUEmbeddingBatch.Options.merge
+MERGE = merging(EnqueueTPUEmbeddingBatch.Options)
 
 
 @describe_missing_args
@@ -279,9 +276,8 @@ def enqueue_tpu_embedding_batch(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "EnqueueTPUEmbeddingBatch",
                 name,
                 batch,

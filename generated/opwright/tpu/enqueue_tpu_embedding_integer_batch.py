@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     all_tensors,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -180,11 +178,10 @@ class EnqueueTPUEmbeddingIntegerBatch(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(batch) or fits(TInt32, batch))
             ):
                 execute(
-                    context[CURRENT],
                     "EnqueueTPUEmbeddingIntegerBatch",
                     None,
                     batch,
@@ -204,7 +201,7 @@ class EnqueueTPUEmbeddingIntegerBatch(Op):
 
 
 DEFAULTS = EnqueueTPUEmbeddingIntegerBatch.Options()
-MERGE = EnqueueTPUEmbeddingIntegerBatch.Options.merge
+MERGE = merging(EnqueueTPUEmbeddingIntegerBatch.Options)
 
 
 @describe_missing_args
@@ -267,13 +264,8 @@ def enqueue_tpu_embedding_integer_batch(
     fast_path_error = None
     _result: Operation | None
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (all_tensors(batch) or fits(TInt32, batch))
-        ):
+        if is_eager() and (all_tensors(batch) or fits(TInt32, batch)):
             _result = execute(
-                context[CURRENT],
                 "EnqueueTPUEmbeddingIntegerBatch",
                 name,
                 batch,

@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     all_tensors,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -289,7 +287,7 @@ class EnqueueTPUEmbeddingRaggedTensorBatch(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(sample_splits) or fit_together(TInt32, sample_splits))
                 and (
                     all_tensors(embedding_indices)
@@ -297,7 +295,6 @@ class EnqueueTPUEmbeddingRaggedTensorBatch(Op):
                 )
             ):
                 execute(
-                    context[CURRENT],
                     "EnqueueTPUEmbeddingRaggedTensorBatch",
                     None,
                     sample_splits,
@@ -333,7 +330,7 @@ class EnqueueTPUEmbeddingRaggedTensorBatch(Op):
 
 
 DEFAULTS = EnqueueTPUEmbeddingRaggedTensorBatch.Options()
-MERGE = EnqueueTPUEmbeddingRaggedTensorBatch.Options.merge
+MERGE = merging(EnqueueTPUEmbeddingRaggedTensorBatch.Options)
 
 
 @describe_missing_args
@@ -432,8 +429,7 @@ def enqueue_tpu_embedding_ragged_tensor_batch(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (all_tensors(sample_splits) or fit_together(TInt32, sample_splits))
             and (
                 all_tensors(embedding_indices)
@@ -441,7 +437,6 @@ def enqueue_tpu_embedding_ragged_tensor_batch(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "EnqueueTPUEmbeddingRaggedTensorBatch",
                 name,
                 sample_splits,

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     all_tensors,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -253,7 +251,7 @@ class EnqueueTPUEmbeddingSparseBatch(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     all_tensors(sample_indices) or fit_together(TInt32, sample_indices)
                 )
@@ -263,7 +261,6 @@ class EnqueueTPUEmbeddingSparseBatch(Op):
                 )
             ):
                 execute(
-                    context[CURRENT],
                     "EnqueueTPUEmbeddingSparseBatch",
                     None,
                     sample_indices,
@@ -287,7 +284,7 @@ class EnqueueTPUEmbeddingSparseBatch(Op):
 
 
 DEFAULTS = EnqueueTPUEmbeddingSparseBatch.Options()
-MERGE = EnqueueTPUEmbeddingSparseBatch.Options.merge
+MERGE = merging(EnqueueTPUEmbeddingSparseBatch.Options)
 
 
 @describe_missing_args
@@ -380,8 +377,7 @@ def enqueue_tpu_embedding_sparse_batch(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (all_tensors(sample_indices) or fit_together(TInt32, sample_indices))
             and (
                 all_tensors(embedding_indices)
@@ -389,7 +385,6 @@ def enqueue_tpu_embedding_sparse_batch(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "EnqueueTPUEmbeddingSparseBatch",
                 name,
                 sample_indices,

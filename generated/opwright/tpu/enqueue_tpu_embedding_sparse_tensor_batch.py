@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     all_tensors,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -290,7 +288,7 @@ class EnqueueTPUEmbeddingSparseTensorBatch(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     all_tensors(sample_indices) or fit_together(TInt32, sample_indices)
                 )
@@ -300,7 +298,6 @@ class EnqueueTPUEmbeddingSparseTensorBatch(Op):
                 )
             ):
                 execute(
-                    context[CURRENT],
                     "EnqueueTPUEmbeddingSparseTensorBatch",
                     None,
                     sample_indices,
@@ -336,7 +333,7 @@ class EnqueueTPUEmbeddingSparseTensorBatch(Op):
 
 
 DEFAULTS = EnqueueTPUEmbeddingSparseTensorBatch.Options()
-MERGE = EnqueueTPUEmbeddingSparseTensorBatch.Options.merge
+MERGE = merging(EnqueueTPUEmbeddingSparseTensorBatch.Options)
 
 
 @describe_missing_args
@@ -436,8 +433,7 @@ def enqueue_tpu_embedding_sparse_tensor_batch(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (all_tensors(sample_indices) or fit_together(TInt32, sample_indices))
             and (
                 all_tensors(embedding_indices)
@@ -445,7 +441,6 @@ def enqueue_tpu_embedding_sparse_tensor_batch(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "EnqueueTPUEmbeddingSparseTensorBatch",
                 name,
                 sample_indices,

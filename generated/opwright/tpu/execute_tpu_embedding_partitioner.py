@@ -8,17 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
     as_bytes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -122,9 +119,8 @@ class ExecuteTPUEmbeddingPartitioner(TensorOp[TString]):
         op: ExecuteTPUEmbeddingPartitioner = new(ExecuteTPUEmbeddingPartitioner)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.common_config = execute(
-                    context[CURRENT],
                     "ExecuteTPUEmbeddingPartitioner",
                     None,
                     "config",
@@ -180,9 +176,8 @@ def execute_tpu_embedding_partitioner(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ExecuteTPUEmbeddingPartitioner",
                 name,
                 "config",

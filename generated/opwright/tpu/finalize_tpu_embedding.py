@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -109,14 +106,8 @@ class FinalizeTPUEmbedding(Op):
         op: FinalizeTPUEmbedding = new(FinalizeTPUEmbedding)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(
-                    context[CURRENT],
-                    "FinalizeTPUEmbedding",
-                    None,
-                    common_config,
-                    memory_config,
-                )
+            if scope.eager and is_eager():
+                execute("FinalizeTPUEmbedding", None, common_config, memory_config)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -167,13 +158,9 @@ def finalize_tpu_embedding(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "FinalizeTPUEmbedding",
-                name,
-                common_config,
-                memory_config,
+                "FinalizeTPUEmbedding", name, common_config, memory_config
             )
             return _result
     except Exception as error:

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -141,13 +138,9 @@ class FinalizeTPUEmbeddingV2(Op):
         op: FinalizeTPUEmbeddingV2 = new(FinalizeTPUEmbeddingV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.embedding_partitions, op.hbm_buffers_config = execute(
-                    context[CURRENT],
-                    "FinalizeTPUEmbeddingV2",
-                    None,
-                    common_config,
-                    memory_config,
+                    "FinalizeTPUEmbeddingV2", None, common_config, memory_config
                 )
                 return op
         except Exception as error:
@@ -206,15 +199,9 @@ def finalize_tpu_embedding_v2(
     fast_path_error = None
     _result: FinalizeTPUEmbeddingV2Outputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = FinalizeTPUEmbeddingV2Outputs._make(
-                execute(
-                    context[CURRENT],
-                    "FinalizeTPUEmbeddingV2",
-                    name,
-                    common_config,
-                    memory_config,
-                )
+                execute("FinalizeTPUEmbeddingV2", name, common_config, memory_config)
             )
             return _result
     except Exception as error:

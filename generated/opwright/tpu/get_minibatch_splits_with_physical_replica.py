@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -262,7 +259,7 @@ class GetMinibatchSplitsWithPhysicalReplica(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(row_ids) is EagerTensor
                     or type(row_ids) is int
@@ -285,7 +282,6 @@ class GetMinibatchSplitsWithPhysicalReplica(Op):
                     op.max_ids,
                     op.max_uniques,
                 ) = execute(
-                    context[CURRENT],
                     "GetMinibatchSplitsWithPhysicalReplica",
                     None,
                     program_key,
@@ -419,8 +415,7 @@ def get_minibatch_splits_with_physical_replica(
     _result: GetMinibatchSplitsWithPhysicalReplicaOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(row_ids) is EagerTensor
                 or type(row_ids) is int
@@ -436,7 +431,6 @@ def get_minibatch_splits_with_physical_replica(
         ):
             _result = GetMinibatchSplitsWithPhysicalReplicaOutputs._make(
                 execute(
-                    context[CURRENT],
                     "GetMinibatchSplitsWithPhysicalReplica",
                     name,
                     program_key,

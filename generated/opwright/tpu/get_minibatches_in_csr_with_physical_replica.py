@@ -8,19 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
     TInt64,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -276,7 +273,7 @@ class GetMinibatchesInCsrWithPhysicalReplica(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(row_ids) is EagerTensor
                     or type(row_ids) is int
@@ -311,7 +308,6 @@ class GetMinibatchesInCsrWithPhysicalReplica(Op):
                     op.ids_unpadded_size,
                     op.num_minibatches_per_physical_sparse_core,
                 ) = execute(
-                    context[CURRENT],
                     "GetMinibatchesInCsrWithPhysicalReplica",
                     None,
                     program_key,
@@ -464,8 +460,7 @@ def get_minibatches_in_csr_with_physical_replica(
     _result: GetMinibatchesInCsrWithPhysicalReplicaOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(row_ids) is EagerTensor
                 or type(row_ids) is int
@@ -493,7 +488,6 @@ def get_minibatches_in_csr_with_physical_replica(
         ):
             _result = GetMinibatchesInCsrWithPhysicalReplicaOutputs._make(
                 execute(
-                    context[CURRENT],
                     "GetMinibatchesInCsrWithPhysicalReplica",
                     name,
                     program_key,

@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     TInt32,
     all_tensors,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -196,12 +193,11 @@ class GetStatsFromListOfSparseCoreCooTensors(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(row_ids_list) or fits(TInt32, row_ids_list))
                 and (all_tensors(col_ids_list) or fits(TInt32, col_ids_list))
             ):
                 op.max_ids_per_sparse_core, op.max_unique_ids_per_sparse_core = execute(
-                    context[CURRENT],
                     "GetStatsFromListOfSparseCoreCooTensors",
                     None,
                     row_ids_list,
@@ -320,14 +316,12 @@ def get_stats_from_list_of_sparse_core_coo_tensors(
     _result: GetStatsFromListOfSparseCoreCooTensorsOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (all_tensors(row_ids_list) or fits(TInt32, row_ids_list))
             and (all_tensors(col_ids_list) or fits(TInt32, col_ids_list))
         ):
             _result = GetStatsFromListOfSparseCoreCooTensorsOutputs._make(
                 execute(
-                    context[CURRENT],
                     "GetStatsFromListOfSparseCoreCooTensors",
                     name,
                     row_ids_list,

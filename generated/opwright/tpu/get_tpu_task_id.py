@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -91,8 +88,8 @@ class GetTpuTaskId(TensorOp[TInt32]):
         op: GetTpuTaskId = new(GetTpuTaskId)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.tpu_task_id = execute(context[CURRENT], "GetTpuTaskId", None)
+            if scope.eager and is_eager():
+                op.tpu_task_id = execute("GetTpuTaskId", None)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -132,8 +129,8 @@ def get_tpu_task_id(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "GetTpuTaskId", name)
+        if is_eager():
+            _result = execute("GetTpuTaskId", name)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -93,8 +90,8 @@ class GlobalIterId(TensorOp[TInt64]):
         op: GlobalIterId = new(GlobalIterId)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.iter_id = execute(context[CURRENT], "GlobalIterId", None)
+            if scope.eager and is_eager():
+                op.iter_id = execute("GlobalIterId", None)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -135,8 +132,8 @@ def global_iter_id(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "GlobalIterId", name)
+        if is_eager():
+            _result = execute("GlobalIterId", name)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
     as_shape,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -125,9 +122,8 @@ class InfeedDequeue(TensorOp[Dtype]):
         op: InfeedDequeue[UDtype] = new(InfeedDequeue)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "InfeedDequeue",
                     None,
                     "dtype",
@@ -184,9 +180,8 @@ def infeed_dequeue(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "InfeedDequeue",
                 name,
                 "dtype",

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -160,9 +158,8 @@ class InfeedEnqueue(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "InfeedEnqueue",
                     None,
                     input,
@@ -189,7 +186,7 @@ class InfeedEnqueue(Op):
 
 
 DEFAULTS = InfeedEnqueue.Options()
-MERGE = InfeedEnqueue.Options.merge
+MERGE = merging(InfeedEnqueue.Options)
 
 
 @describe_missing_args
@@ -238,9 +235,8 @@ def infeed_enqueue(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "InfeedEnqueue",
                 name,
                 input,

@@ -8,17 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -129,9 +127,8 @@ class InfeedEnqueuePrelinearizedBuffer(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "InfeedEnqueuePrelinearizedBuffer",
                     None,
                     input,
@@ -147,7 +144,7 @@ class InfeedEnqueuePrelinearizedBuffer(Op):
 
 
 DEFAULTS = InfeedEnqueuePrelinearizedBuffer.Options()
-MERGE = InfeedEnqueuePrelinearizedBuffer.Options.merge
+MERGE = merging(InfeedEnqueuePrelinearizedBuffer.Options)
 
 
 @describe_missing_args
@@ -191,9 +188,8 @@ def infeed_enqueue_prelinearized_buffer(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "InfeedEnqueuePrelinearizedBuffer",
                 name,
                 input,

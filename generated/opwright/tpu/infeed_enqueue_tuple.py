@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -162,9 +160,8 @@ class InfeedEnqueueTuple(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "InfeedEnqueueTuple",
                     None,
                     inputs,
@@ -191,7 +188,7 @@ class InfeedEnqueueTuple(Op):
 
 
 DEFAULTS = InfeedEnqueueTuple.Options()
-MERGE = InfeedEnqueueTuple.Options.merge
+MERGE = merging(InfeedEnqueueTuple.Options)
 
 
 @describe_missing_args
@@ -244,9 +241,8 @@ def infeed_enqueue_tuple(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "InfeedEnqueueTuple",
                 name,
                 inputs,

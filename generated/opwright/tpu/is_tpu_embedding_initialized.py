@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TBool,
     TensorOp,
     as_bytes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -139,13 +137,9 @@ class IsTPUEmbeddingInitialized(TensorOp[TBool]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.is_tpu_embedding_initialized = execute(
-                    context[CURRENT],
-                    "IsTPUEmbeddingInitialized",
-                    None,
-                    "config",
-                    opts.config,
+                    "IsTPUEmbeddingInitialized", None, "config", opts.config
                 )
                 return op
         except Exception as error:
@@ -154,7 +148,7 @@ class IsTPUEmbeddingInitialized(TensorOp[TBool]):
 
 
 DEFAULTS = IsTPUEmbeddingInitialized.Options()
-MERGE = IsTPUEmbeddingInitialized.Options.merge
+MERGE = merging(IsTPUEmbeddingInitialized.Options)
 
 
 @describe_missing_args
@@ -200,9 +194,8 @@ def is_tpu_embedding_initialized(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "IsTPUEmbeddingInitialized",
                 name,
                 "config",

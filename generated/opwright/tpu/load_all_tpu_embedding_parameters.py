@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_bytes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -202,9 +199,8 @@ class LoadAllTPUEmbeddingParameters(Op):
         op: LoadAllTPUEmbeddingParameters = new(LoadAllTPUEmbeddingParameters)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "LoadAllTPUEmbeddingParameters",
                     None,
                     parameters,
@@ -335,9 +331,8 @@ def load_all_tpu_embedding_parameters(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "LoadAllTPUEmbeddingParameters",
                 name,
                 parameters,

@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bytes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -228,9 +226,8 @@ class LoadTPUEmbeddingAdadeltaParameters(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "LoadTPUEmbeddingAdadeltaParameters",
                     None,
                     parameters,
@@ -265,7 +262,7 @@ class LoadTPUEmbeddingAdadeltaParameters(Op):
 
 
 DEFAULTS = LoadTPUEmbeddingAdadeltaParameters.Options()
-MERGE = LoadTPUEmbeddingAdadeltaParameters.Options.merge
+MERGE = merging(LoadTPUEmbeddingAdadeltaParameters.Options)
 
 
 @describe_missing_args
@@ -347,9 +344,8 @@ def load_tpu_embedding_adadelta_parameters(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "LoadTPUEmbeddingAdadeltaParameters",
                 name,
                 parameters,

@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bytes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -231,9 +229,8 @@ class LoadTPUEmbeddingAdagradMomentumParameters(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "LoadTPUEmbeddingAdagradMomentumParameters",
                     None,
                     parameters,
@@ -268,7 +265,7 @@ class LoadTPUEmbeddingAdagradMomentumParameters(Op):
 
 
 DEFAULTS = LoadTPUEmbeddingAdagradMomentumParameters.Options()
-MERGE = LoadTPUEmbeddingAdagradMomentumParameters.Options.merge
+MERGE = merging(LoadTPUEmbeddingAdagradMomentumParameters.Options)
 
 
 @describe_missing_args
@@ -350,9 +347,8 @@ def load_tpu_embedding_adagrad_momentum_parameters(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "LoadTPUEmbeddingAdagradMomentumParameters",
                 name,
                 parameters,

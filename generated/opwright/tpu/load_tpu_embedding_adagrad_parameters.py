@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bytes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -212,9 +210,8 @@ class LoadTPUEmbeddingAdagradParameters(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "LoadTPUEmbeddingAdagradParameters",
                     None,
                     parameters,
@@ -248,7 +245,7 @@ class LoadTPUEmbeddingAdagradParameters(Op):
 
 
 DEFAULTS = LoadTPUEmbeddingAdagradParameters.Options()
-MERGE = LoadTPUEmbeddingAdagradParameters.Options.merge
+MERGE = merging(LoadTPUEmbeddingAdagradParameters.Options)
 
 
 @describe_missing_args
@@ -324,9 +321,8 @@ def load_tpu_embedding_adagrad_parameters(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "LoadTPUEmbeddingAdagradParameters",
                 name,
                 parameters,

@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bytes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -224,9 +222,8 @@ class LoadTPUEmbeddingFrequencyEstimatorParameters(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "LoadTPUEmbeddingFrequencyEstimatorParameters",
                     None,
                     parameters,
@@ -260,7 +257,7 @@ class LoadTPUEmbeddingFrequencyEstimatorParameters(Op):
 
 
 DEFAULTS = LoadTPUEmbeddingFrequencyEstimatorParameters.Options()
-MERGE = LoadTPUEmbeddingFrequencyEstimatorParameters.Options.merge
+MERGE = merging(LoadTPUEmbeddingFrequencyEstimatorParameters.Options)
 
 
 @describe_missing_args
@@ -337,9 +334,8 @@ def load_tpu_embedding_frequency_estimator_parameters(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "LoadTPUEmbeddingFrequencyEstimatorParameters",
                 name,
                 parameters,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bytes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -230,9 +228,8 @@ class LoadTPUEmbeddingFTRLParameters(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "LoadTPUEmbeddingFTRLParameters",
                     None,
                     parameters,
@@ -267,7 +264,7 @@ class LoadTPUEmbeddingFTRLParameters(Op):
 
 
 DEFAULTS = LoadTPUEmbeddingFTRLParameters.Options()
-MERGE = LoadTPUEmbeddingFTRLParameters.Options.merge
+MERGE = merging(LoadTPUEmbeddingFTRLParameters.Options)
 
 
 @describe_missing_args
@@ -353,9 +350,8 @@ def load_tpu_embedding_ftrl_parameters(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "LoadTPUEmbeddingFTRLParameters",
                 name,
                 parameters,

@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bytes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -227,9 +225,8 @@ class LoadTPUEmbeddingMDLAdagradLightParameters(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "LoadTPUEmbeddingMDLAdagradLightParameters",
                     None,
                     parameters,
@@ -265,7 +262,7 @@ class LoadTPUEmbeddingMDLAdagradLightParameters(Op):
 
 
 DEFAULTS = LoadTPUEmbeddingMDLAdagradLightParameters.Options()
-MERGE = LoadTPUEmbeddingMDLAdagradLightParameters.Options.merge
+MERGE = merging(LoadTPUEmbeddingMDLAdagradLightParameters.Options)
 
 
 @describe_missing_args
@@ -346,9 +343,8 @@ def load_tpu_embedding_mdl_adagrad_light_parameters(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "LoadTPUEmbeddingMDLAdagradLightParameters",
                 name,
                 parameters,

@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bytes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -215,9 +213,8 @@ class LoadTPUEmbeddingMomentumParameters(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "LoadTPUEmbeddingMomentumParameters",
                     None,
                     parameters,
@@ -251,7 +248,7 @@ class LoadTPUEmbeddingMomentumParameters(Op):
 
 
 DEFAULTS = LoadTPUEmbeddingMomentumParameters.Options()
-MERGE = LoadTPUEmbeddingMomentumParameters.Options.merge
+MERGE = merging(LoadTPUEmbeddingMomentumParameters.Options)
 
 
 @describe_missing_args
@@ -327,9 +324,8 @@ def load_tpu_embedding_momentum_parameters(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "LoadTPUEmbeddingMomentumParameters",
                 name,
                 parameters,

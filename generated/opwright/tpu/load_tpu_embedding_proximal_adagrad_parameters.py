@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bytes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -225,9 +223,8 @@ class LoadTPUEmbeddingProximalAdagradParameters(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "LoadTPUEmbeddingProximalAdagradParameters",
                     None,
                     parameters,
@@ -261,7 +258,7 @@ class LoadTPUEmbeddingProximalAdagradParameters(Op):
 
 
 DEFAULTS = LoadTPUEmbeddingProximalAdagradParameters.Options()
-MERGE = LoadTPUEmbeddingProximalAdagradParameters.Options.merge
+MERGE = merging(LoadTPUEmbeddingProximalAdagradParameters.Options)
 
 
 @describe_missing_args
@@ -340,9 +337,8 @@ def load_tpu_embedding_proximal_adagrad_parameters(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "LoadTPUEmbeddingProximalAdagradParameters",
                 name,
                 parameters,

@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bytes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -221,9 +219,8 @@ class LoadTPUEmbeddingProximalYogiParameters(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "LoadTPUEmbeddingProximalYogiParameters",
                     None,
                     parameters,
@@ -258,7 +255,7 @@ class LoadTPUEmbeddingProximalYogiParameters(Op):
 
 
 DEFAULTS = LoadTPUEmbeddingProximalYogiParameters.Options()
-MERGE = LoadTPUEmbeddingProximalYogiParameters.Options.merge
+MERGE = merging(LoadTPUEmbeddingProximalYogiParameters.Options)
 
 
 @describe_missing_args
@@ -336,9 +333,8 @@ def load_tpu_embedding_proximal_yogi_parameters(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "LoadTPUEmbeddingProximalYogiParameters",
                 name,
                 parameters,

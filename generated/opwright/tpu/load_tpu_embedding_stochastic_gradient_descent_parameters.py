@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bytes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -214,9 +212,8 @@ class LoadTPUEmbeddingStochasticGradientDescentParameters(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "LoadTPUEmbeddingStochasticGradientDescentParameters",
                     None,
                     parameters,
@@ -249,7 +246,7 @@ class LoadTPUEmbeddingStochasticGradientDescentParameters(Op):
 
 
 DEFAULTS = LoadTPUEmbeddingStochasticGradientDescentParameters.Options()
-MERGE = LoadTPUEmbeddingStochasticGradientDescentParameters.Options.merge
+MERGE = merging(LoadTPUEmbeddingStochasticGradientDescentParameters.Options)
 
 
 @describe_missing_args
@@ -323,9 +320,8 @@ def load_tpu_embedding_stochastic_gradient_descent_parameters(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "LoadTPUEmbeddingStochasticGradientDescentParameters",
                 name,
                 parameters,

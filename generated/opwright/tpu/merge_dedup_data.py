@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TVariant,
     TensorOp,
     as_bytes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -200,9 +198,8 @@ class MergeDedupData(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "MergeDedupData",
                     None,
                     integer_tensor,
@@ -224,7 +221,7 @@ class MergeDedupData(TensorOp[TVariant]):
 
 
 DEFAULTS = MergeDedupData.Options()
-MERGE = MergeDedupData.Options.merge
+MERGE = merging(MergeDedupData.Options)
 
 
 @describe_missing_args
@@ -290,9 +287,8 @@ def merge_dedup_data(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "MergeDedupData",
                 name,
                 integer_tensor,

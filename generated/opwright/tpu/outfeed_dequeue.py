@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -152,9 +150,8 @@ class OutfeedDequeue(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "OutfeedDequeue",
                     None,
                     "dtype",
@@ -176,7 +173,7 @@ class OutfeedDequeue(TensorOp[Dtype]):
 
 
 DEFAULTS = OutfeedDequeue.Options()
-MERGE = OutfeedDequeue.Options.merge
+MERGE = merging(OutfeedDequeue.Options)
 
 
 @describe_missing_args
@@ -225,9 +222,8 @@ def outfeed_dequeue(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "OutfeedDequeue",
                 name,
                 "dtype",

@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -154,9 +152,8 @@ class OutfeedDequeueTuple(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.outputs = execute(
-                    context[CURRENT],
                     "OutfeedDequeueTuple",
                     None,
                     "dtypes",
@@ -178,7 +175,7 @@ class OutfeedDequeueTuple(Op):
 
 
 DEFAULTS = OutfeedDequeueTuple.Options()
-MERGE = OutfeedDequeueTuple.Options.merge
+MERGE = merging(OutfeedDequeueTuple.Options)
 
 
 @describe_missing_args
@@ -228,9 +225,8 @@ def outfeed_dequeue_tuple(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "OutfeedDequeueTuple",
                 name,
                 "dtypes",

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,11 +15,10 @@ from opwright_runtime.gencode import (
     TInt32,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -133,7 +130,7 @@ class OutfeedDequeueTupleV2(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(device_ordinal) is EagerTensor
                     or type(device_ordinal) is int
@@ -142,7 +139,6 @@ class OutfeedDequeueTupleV2(Op):
                 )
             ):
                 op.outputs = execute(
-                    context[CURRENT],
                     "OutfeedDequeueTupleV2",
                     None,
                     device_ordinal,
@@ -207,18 +203,13 @@ def outfeed_dequeue_tuple_v2(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(device_ordinal) is EagerTensor
-                or type(device_ordinal) is int
-                and -2147483648 <= device_ordinal <= 2147483647
-                or fits(TInt32, device_ordinal)
-            )
+        if is_eager() and (
+            type(device_ordinal) is EagerTensor
+            or type(device_ordinal) is int
+            and -2147483648 <= device_ordinal <= 2147483647
+            or fits(TInt32, device_ordinal)
         ):
             _result = execute(
-                context[CURRENT],
                 "OutfeedDequeueTupleV2",
                 name,
                 device_ordinal,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -16,11 +14,10 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     as_shape,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -130,7 +127,7 @@ class OutfeedDequeueV2(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(device_ordinal) is EagerTensor
                     or type(device_ordinal) is int
@@ -139,7 +136,6 @@ class OutfeedDequeueV2(TensorOp[Dtype]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "OutfeedDequeueV2",
                     None,
                     device_ordinal,
@@ -200,18 +196,13 @@ def outfeed_dequeue_v2(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(device_ordinal) is EagerTensor
-                or type(device_ordinal) is int
-                and -2147483648 <= device_ordinal <= 2147483647
-                or fits(TInt32, device_ordinal)
-            )
+        if is_eager() and (
+            type(device_ordinal) is EagerTensor
+            or type(device_ordinal) is int
+            and -2147483648 <= device_ordinal <= 2147483647
+            or fits(TInt32, device_ordinal)
         ):
             _result = execute(
-                context[CURRENT],
                 "OutfeedDequeueV2",
                 name,
                 device_ordinal,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -101,8 +98,8 @@ class OutfeedEnqueue(Op):
         op: OutfeedEnqueue = new(OutfeedEnqueue)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "OutfeedEnqueue", None, input)
+            if scope.eager and is_eager():
+                execute("OutfeedEnqueue", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -146,8 +143,8 @@ def outfeed_enqueue(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "OutfeedEnqueue", name, input)
+        if is_eager():
+            _result = execute("OutfeedEnqueue", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

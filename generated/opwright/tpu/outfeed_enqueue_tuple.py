@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -101,8 +98,8 @@ class OutfeedEnqueueTuple(Op):
         op: OutfeedEnqueueTuple = new(OutfeedEnqueueTuple)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "OutfeedEnqueueTuple", None, inputs)
+            if scope.eager and is_eager():
+                execute("OutfeedEnqueueTuple", None, inputs)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -147,8 +144,8 @@ def outfeed_enqueue_tuple(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "OutfeedEnqueueTuple", name, inputs)
+        if is_eager():
+            _result = execute("OutfeedEnqueueTuple", name, inputs)
             return _result
     except Exception as error:
         fast_path_error = error

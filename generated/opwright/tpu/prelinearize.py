@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TVariant,
     TensorOp,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -151,9 +149,8 @@ class Prelinearize(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "Prelinearize",
                     None,
                     input,
@@ -174,7 +171,7 @@ class Prelinearize(TensorOp[TVariant]):
 
 
 DEFAULTS = Prelinearize.Options()
-MERGE = Prelinearize.Options.merge
+MERGE = merging(Prelinearize.Options)
 
 
 @describe_missing_args
@@ -219,16 +216,9 @@ def prelinearize(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "Prelinearize",
-                name,
-                input,
-                "shape",
-                as_shape(shape),
-                "layout",
-                layout,
+                "Prelinearize", name, input, "shape", as_shape(shape), "layout", layout
             )
             return _result
     except Exception as error:

@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TVariant,
     TensorOp,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -151,9 +149,8 @@ class PrelinearizeTuple(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "PrelinearizeTuple",
                     None,
                     inputs,
@@ -174,7 +171,7 @@ class PrelinearizeTuple(TensorOp[TVariant]):
 
 
 DEFAULTS = PrelinearizeTuple.Options()
-MERGE = PrelinearizeTuple.Options.merge
+MERGE = merging(PrelinearizeTuple.Options)
 
 
 @describe_missing_args
@@ -223,9 +220,8 @@ def prelinearize_tuple(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "PrelinearizeTuple",
                 name,
                 inputs,

@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_bytes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -146,9 +143,8 @@ class RecvTPUEmbeddingActivations(Op):
         op: RecvTPUEmbeddingActivations = new(RecvTPUEmbeddingActivations)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.outputs = execute(
-                    context[CURRENT],
                     "RecvTPUEmbeddingActivations",
                     None,
                     "num_outputs",
@@ -223,9 +219,8 @@ def recv_tpu_embedding_activations(
     fast_path_error = None
     _result: list[Output[TFloat32]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "RecvTPUEmbeddingActivations",
                 name,
                 "num_outputs",

@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_bytes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -231,7 +228,7 @@ class RetrieveAllTPUEmbeddingParameters(Op):
         op: RetrieveAllTPUEmbeddingParameters = new(RetrieveAllTPUEmbeddingParameters)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 (
                     op.parameters,
                     op.auxiliary1,
@@ -242,7 +239,6 @@ class RetrieveAllTPUEmbeddingParameters(Op):
                     op.auxiliary6,
                     op.auxiliary7,
                 ) = execute(
-                    context[CURRENT],
                     "RetrieveAllTPUEmbeddingParameters",
                     None,
                     "NumTables",
@@ -348,10 +344,9 @@ def retrieve_all_tpu_embedding_parameters(
     fast_path_error = None
     _result: RetrieveAllTPUEmbeddingParametersOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = RetrieveAllTPUEmbeddingParametersOutputs._make(
                 execute(
-                    context[CURRENT],
                     "RetrieveAllTPUEmbeddingParameters",
                     name,
                     "NumTables",

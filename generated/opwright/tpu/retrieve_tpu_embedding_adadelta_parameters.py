@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bytes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -240,9 +238,8 @@ class RetrieveTPUEmbeddingAdadeltaParameters(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.parameters, op.accumulators, op.updates = execute(
-                    context[CURRENT],
                     "RetrieveTPUEmbeddingAdadeltaParameters",
                     None,
                     "table_id",
@@ -274,7 +271,7 @@ class RetrieveTPUEmbeddingAdadeltaParameters(Op):
 
 
 DEFAULTS = RetrieveTPUEmbeddingAdadeltaParameters.Options()
-MERGE = RetrieveTPUEmbeddingAdadeltaParameters.Options.merge
+MERGE = merging(RetrieveTPUEmbeddingAdadeltaParameters.Options)
 
 
 @describe_missing_args
@@ -353,10 +350,9 @@ def retrieve_tpu_embedding_adadelta_parameters(
     fast_path_error = None
     _result: RetrieveTPUEmbeddingAdadeltaParametersOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = RetrieveTPUEmbeddingAdadeltaParametersOutputs._make(
                 execute(
-                    context[CURRENT],
                     "RetrieveTPUEmbeddingAdadeltaParameters",
                     name,
                     "table_id",

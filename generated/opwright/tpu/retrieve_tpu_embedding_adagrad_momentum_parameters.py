@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bytes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -243,9 +241,8 @@ class RetrieveTPUEmbeddingAdagradMomentumParameters(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.parameters, op.accumulators, op.momenta = execute(
-                    context[CURRENT],
                     "RetrieveTPUEmbeddingAdagradMomentumParameters",
                     None,
                     "table_id",
@@ -277,7 +274,7 @@ class RetrieveTPUEmbeddingAdagradMomentumParameters(Op):
 
 
 DEFAULTS = RetrieveTPUEmbeddingAdagradMomentumParameters.Options()
-MERGE = RetrieveTPUEmbeddingAdagradMomentumParameters.Options.merge
+MERGE = merging(RetrieveTPUEmbeddingAdagradMomentumParameters.Options)
 
 
 @describe_missing_args
@@ -356,10 +353,9 @@ def retrieve_tpu_embedding_adagrad_momentum_parameters(
     fast_path_error = None
     _result: RetrieveTPUEmbeddingAdagradMomentumParametersOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = RetrieveTPUEmbeddingAdagradMomentumParametersOutputs._make(
                 execute(
-                    context[CURRENT],
                     "RetrieveTPUEmbeddingAdagradMomentumParameters",
                     name,
                     "table_id",

@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bytes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -228,9 +226,8 @@ class RetrieveTPUEmbeddingAdagradParameters(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.parameters, op.accumulators = execute(
-                    context[CURRENT],
                     "RetrieveTPUEmbeddingAdagradParameters",
                     None,
                     "table_id",
@@ -262,7 +259,7 @@ class RetrieveTPUEmbeddingAdagradParameters(Op):
 
 
 DEFAULTS = RetrieveTPUEmbeddingAdagradParameters.Options()
-MERGE = RetrieveTPUEmbeddingAdagradParameters.Options.merge
+MERGE = merging(RetrieveTPUEmbeddingAdagradParameters.Options)
 
 
 @describe_missing_args
@@ -337,10 +334,9 @@ def retrieve_tpu_embedding_adagrad_parameters(
     fast_path_error = None
     _result: RetrieveTPUEmbeddingAdagradParametersOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = RetrieveTPUEmbeddingAdagradParametersOutputs._make(
                 execute(
-                    context[CURRENT],
                     "RetrieveTPUEmbeddingAdagradParameters",
                     name,
                     "table_id",

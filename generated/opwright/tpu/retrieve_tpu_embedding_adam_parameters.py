@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bytes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -239,9 +237,8 @@ class RetrieveTPUEmbeddingADAMParameters(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.parameters, op.momenta, op.velocities = execute(
-                    context[CURRENT],
                     "RetrieveTPUEmbeddingADAMParameters",
                     None,
                     "table_id",
@@ -273,7 +270,7 @@ class RetrieveTPUEmbeddingADAMParameters(Op):
 
 
 DEFAULTS = RetrieveTPUEmbeddingADAMParameters.Options()
-MERGE = RetrieveTPUEmbeddingADAMParameters.Options.merge
+MERGE = merging(RetrieveTPUEmbeddingADAMParameters.Options)
 
 
 @describe_missing_args
@@ -354,10 +351,9 @@ def retrieve_tpu_embedding_adam_parameters(
     fast_path_error = None
     _result: RetrieveTPUEmbeddingADAMParametersOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = RetrieveTPUEmbeddingADAMParametersOutputs._make(
                 execute(
-                    context[CURRENT],
                     "RetrieveTPUEmbeddingADAMParameters",
                     name,
                     "table_id",

@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bytes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -248,9 +246,8 @@ class RetrieveTPUEmbeddingCenteredRMSPropParameters(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.parameters, op.ms, op.mom, op.mg = execute(
-                    context[CURRENT],
                     "RetrieveTPUEmbeddingCenteredRMSPropParameters",
                     None,
                     "table_id",
@@ -282,7 +279,7 @@ class RetrieveTPUEmbeddingCenteredRMSPropParameters(Op):
 
 
 DEFAULTS = RetrieveTPUEmbeddingCenteredRMSPropParameters.Options()
-MERGE = RetrieveTPUEmbeddingCenteredRMSPropParameters.Options.merge
+MERGE = merging(RetrieveTPUEmbeddingCenteredRMSPropParameters.Options)
 
 
 @describe_missing_args
@@ -362,10 +359,9 @@ def retrieve_tpu_embedding_centered_rms_prop_parameters(
     fast_path_error = None
     _result: RetrieveTPUEmbeddingCenteredRMSPropParametersOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = RetrieveTPUEmbeddingCenteredRMSPropParametersOutputs._make(
                 execute(
-                    context[CURRENT],
                     "RetrieveTPUEmbeddingCenteredRMSPropParameters",
                     name,
                     "table_id",

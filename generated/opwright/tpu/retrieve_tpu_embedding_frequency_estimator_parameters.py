@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bytes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -237,9 +235,8 @@ class RetrieveTPUEmbeddingFrequencyEstimatorParameters(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.parameters, op.last_hit_step = execute(
-                    context[CURRENT],
                     "RetrieveTPUEmbeddingFrequencyEstimatorParameters",
                     None,
                     "table_id",
@@ -271,7 +268,7 @@ class RetrieveTPUEmbeddingFrequencyEstimatorParameters(Op):
 
 
 DEFAULTS = RetrieveTPUEmbeddingFrequencyEstimatorParameters.Options()
-MERGE = RetrieveTPUEmbeddingFrequencyEstimatorParameters.Options.merge
+MERGE = merging(RetrieveTPUEmbeddingFrequencyEstimatorParameters.Options)
 
 
 @describe_missing_args
@@ -350,10 +347,9 @@ def retrieve_tpu_embedding_frequency_estimator_parameters(
     fast_path_error = None
     _result: RetrieveTPUEmbeddingFrequencyEstimatorParametersOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = RetrieveTPUEmbeddingFrequencyEstimatorParametersOutputs._make(
                 execute(
-                    context[CURRENT],
                     "RetrieveTPUEmbeddingFrequencyEstimatorParameters",
                     name,
                     "table_id",

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bytes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -243,9 +241,8 @@ class RetrieveTPUEmbeddingFTRLParameters(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.parameters, op.accumulators, op.linears = execute(
-                    context[CURRENT],
                     "RetrieveTPUEmbeddingFTRLParameters",
                     None,
                     "table_id",
@@ -277,7 +274,7 @@ class RetrieveTPUEmbeddingFTRLParameters(Op):
 
 
 DEFAULTS = RetrieveTPUEmbeddingFTRLParameters.Options()
-MERGE = RetrieveTPUEmbeddingFTRLParameters.Options.merge
+MERGE = merging(RetrieveTPUEmbeddingFTRLParameters.Options)
 
 
 @describe_missing_args
@@ -360,10 +357,9 @@ def retrieve_tpu_embedding_ftrl_parameters(
     fast_path_error = None
     _result: RetrieveTPUEmbeddingFTRLParametersOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = RetrieveTPUEmbeddingFTRLParametersOutputs._make(
                 execute(
-                    context[CURRENT],
                     "RetrieveTPUEmbeddingFTRLParameters",
                     name,
                     "table_id",

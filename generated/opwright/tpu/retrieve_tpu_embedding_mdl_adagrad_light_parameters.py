@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bytes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -244,9 +242,8 @@ class RetrieveTPUEmbeddingMDLAdagradLightParameters(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.parameters, op.accumulators, op.weights, op.benefits = execute(
-                    context[CURRENT],
                     "RetrieveTPUEmbeddingMDLAdagradLightParameters",
                     None,
                     "table_id",
@@ -278,7 +275,7 @@ class RetrieveTPUEmbeddingMDLAdagradLightParameters(Op):
 
 
 DEFAULTS = RetrieveTPUEmbeddingMDLAdagradLightParameters.Options()
-MERGE = RetrieveTPUEmbeddingMDLAdagradLightParameters.Options.merge
+MERGE = merging(RetrieveTPUEmbeddingMDLAdagradLightParameters.Options)
 
 
 @describe_missing_args
@@ -356,10 +353,9 @@ def retrieve_tpu_embedding_mdl_adagrad_light_parameters(
     fast_path_error = None
     _result: RetrieveTPUEmbeddingMDLAdagradLightParametersOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = RetrieveTPUEmbeddingMDLAdagradLightParametersOutputs._make(
                 execute(
-                    context[CURRENT],
                     "RetrieveTPUEmbeddingMDLAdagradLightParameters",
                     name,
                     "table_id",

@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bytes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -228,9 +226,8 @@ class RetrieveTPUEmbeddingMomentumParameters(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.parameters, op.momenta = execute(
-                    context[CURRENT],
                     "RetrieveTPUEmbeddingMomentumParameters",
                     None,
                     "table_id",
@@ -262,7 +259,7 @@ class RetrieveTPUEmbeddingMomentumParameters(Op):
 
 
 DEFAULTS = RetrieveTPUEmbeddingMomentumParameters.Options()
-MERGE = RetrieveTPUEmbeddingMomentumParameters.Options.merge
+MERGE = merging(RetrieveTPUEmbeddingMomentumParameters.Options)
 
 
 @describe_missing_args
@@ -337,10 +334,9 @@ def retrieve_tpu_embedding_momentum_parameters(
     fast_path_error = None
     _result: RetrieveTPUEmbeddingMomentumParametersOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = RetrieveTPUEmbeddingMomentumParametersOutputs._make(
                 execute(
-                    context[CURRENT],
                     "RetrieveTPUEmbeddingMomentumParameters",
                     name,
                     "table_id",

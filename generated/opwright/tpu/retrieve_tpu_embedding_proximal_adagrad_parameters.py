@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bytes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -238,9 +236,8 @@ class RetrieveTPUEmbeddingProximalAdagradParameters(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.parameters, op.accumulators = execute(
-                    context[CURRENT],
                     "RetrieveTPUEmbeddingProximalAdagradParameters",
                     None,
                     "table_id",
@@ -272,7 +269,7 @@ class RetrieveTPUEmbeddingProximalAdagradParameters(Op):
 
 
 DEFAULTS = RetrieveTPUEmbeddingProximalAdagradParameters.Options()
-MERGE = RetrieveTPUEmbeddingProximalAdagradParameters.Options.merge
+MERGE = merging(RetrieveTPUEmbeddingProximalAdagradParameters.Options)
 
 
 @describe_missing_args
@@ -350,10 +347,9 @@ def retrieve_tpu_embedding_proximal_adagrad_parameters(
     fast_path_error = None
     _result: RetrieveTPUEmbeddingProximalAdagradParametersOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = RetrieveTPUEmbeddingProximalAdagradParametersOutputs._make(
                 execute(
-                    context[CURRENT],
                     "RetrieveTPUEmbeddingProximalAdagradParameters",
                     name,
                     "table_id",

@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bytes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -237,9 +235,8 @@ class RetrieveTPUEmbeddingProximalYogiParameters(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.parameters, op.v, op.m = execute(
-                    context[CURRENT],
                     "RetrieveTPUEmbeddingProximalYogiParameters",
                     None,
                     "table_id",
@@ -271,7 +268,7 @@ class RetrieveTPUEmbeddingProximalYogiParameters(Op):
 
 
 DEFAULTS = RetrieveTPUEmbeddingProximalYogiParameters.Options()
-MERGE = RetrieveTPUEmbeddingProximalYogiParameters.Options.merge
+MERGE = merging(RetrieveTPUEmbeddingProximalYogiParameters.Options)
 
 
 @describe_missing_args
@@ -347,10 +344,9 @@ def retrieve_tpu_embedding_proximal_yogi_parameters(
     fast_path_error = None
     _result: RetrieveTPUEmbeddingProximalYogiParametersOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = RetrieveTPUEmbeddingProximalYogiParametersOutputs._make(
                 execute(
-                    context[CURRENT],
                     "RetrieveTPUEmbeddingProximalYogiParameters",
                     name,
                     "table_id",

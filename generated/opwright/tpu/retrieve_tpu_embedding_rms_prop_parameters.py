@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bytes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -237,9 +235,8 @@ class RetrieveTPUEmbeddingRMSPropParameters(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.parameters, op.ms, op.mom = execute(
-                    context[CURRENT],
                     "RetrieveTPUEmbeddingRMSPropParameters",
                     None,
                     "table_id",
@@ -271,7 +268,7 @@ class RetrieveTPUEmbeddingRMSPropParameters(Op):
 
 
 DEFAULTS = RetrieveTPUEmbeddingRMSPropParameters.Options()
-MERGE = RetrieveTPUEmbeddingRMSPropParameters.Options.merge
+MERGE = merging(RetrieveTPUEmbeddingRMSPropParameters.Options)
 
 
 @describe_missing_args
@@ -349,10 +346,9 @@ def retrieve_tpu_embedding_rms_prop_parameters(
     fast_path_error = None
     _result: RetrieveTPUEmbeddingRMSPropParametersOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = RetrieveTPUEmbeddingRMSPropParametersOutputs._make(
                 execute(
-                    context[CURRENT],
                     "RetrieveTPUEmbeddingRMSPropParameters",
                     name,
                     "table_id",

@@ -8,19 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TFloat32,
     TensorOp,
     as_bytes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -215,9 +213,8 @@ class RetrieveTPUEmbeddingStochasticGradientDescentParameters(TensorOp[TFloat32]
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.parameters = execute(
-                    context[CURRENT],
                     "RetrieveTPUEmbeddingStochasticGradientDescentParameters",
                     None,
                     "table_id",
@@ -249,7 +246,7 @@ class RetrieveTPUEmbeddingStochasticGradientDescentParameters(TensorOp[TFloat32]
 
 
 DEFAULTS = RetrieveTPUEmbeddingStochasticGradientDescentParameters.Options()
-MERGE = RetrieveTPUEmbeddingStochasticGradientDescentParameters.Options.merge
+MERGE = merging(RetrieveTPUEmbeddingStochasticGradientDescentParameters.Options)
 
 
 @describe_missing_args
@@ -326,9 +323,8 @@ def retrieve_tpu_embedding_stochastic_gradient_descent_parameters(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "RetrieveTPUEmbeddingStochasticGradientDescentParameters",
                 name,
                 "table_id",

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_bytes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -150,9 +147,8 @@ class SendTPUEmbeddingGradients(Op):
         op: SendTPUEmbeddingGradients = new(SendTPUEmbeddingGradients)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "SendTPUEmbeddingGradients",
                     None,
                     inputs,
@@ -226,9 +222,8 @@ def send_tpu_embedding_gradients(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "SendTPUEmbeddingGradients",
                 name,
                 inputs,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -90,8 +87,8 @@ class ShutdownDistributedTPU(Op):
         op: ShutdownDistributedTPU = new(ShutdownDistributedTPU)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "ShutdownDistributedTPU", None)
+            if scope.eager and is_eager():
+                execute("ShutdownDistributedTPU", None)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -132,8 +129,8 @@ def shutdown_distributed_tpu(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "ShutdownDistributedTPU", name)
+        if is_eager():
+            _result = execute("ShutdownDistributedTPU", name)
             return _result
     except Exception as error:
         fast_path_error = error

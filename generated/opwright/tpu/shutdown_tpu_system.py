@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -98,8 +95,8 @@ class ShutdownTPUSystem(TensorOp[TBool]):
         op: ShutdownTPUSystem = new(ShutdownTPUSystem)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.success = execute(context[CURRENT], "ShutdownTPUSystem", None)
+            if scope.eager and is_eager():
+                op.success = execute("ShutdownTPUSystem", None)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -142,8 +139,8 @@ def shutdown_tpu_system(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "ShutdownTPUSystem", name)
+        if is_eager():
+            _result = execute("ShutdownTPUSystem", name)
             return _result
     except Exception as error:
         fast_path_error = error

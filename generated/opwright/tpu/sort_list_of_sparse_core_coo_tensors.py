@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     TInt32,
     all_tensors,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -216,13 +213,12 @@ class SortListOfSparseCoreCooTensors(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(row_ids_list) or fits(TInt32, row_ids_list))
                 and (all_tensors(col_ids_list) or fits(TInt32, col_ids_list))
             ):
                 op.sorted_row_ids, op.sorted_col_ids, op.sorted_gains, op.id_counts = (
                     execute(
-                        context[CURRENT],
                         "SortListOfSparseCoreCooTensors",
                         None,
                         row_ids_list,
@@ -358,14 +354,12 @@ def sort_list_of_sparse_core_coo_tensors(
     _result: SortListOfSparseCoreCooTensorsOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (all_tensors(row_ids_list) or fits(TInt32, row_ids_list))
             and (all_tensors(col_ids_list) or fits(TInt32, col_ids_list))
         ):
             _result = SortListOfSparseCoreCooTensorsOutputs._make(
                 execute(
-                    context[CURRENT],
                     "SortListOfSparseCoreCooTensors",
                     name,
                     row_ids_list,

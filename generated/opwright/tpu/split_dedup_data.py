@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     Scope,
     as_bytes,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -224,9 +222,8 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.integer_tensor, op.float_tensor = execute(
-                    context[CURRENT],
                     "SplitDedupData",
                     None,
                     input,
@@ -260,7 +257,7 @@ class SplitDedupData(Op, Generic[IntegerType, FloatType]):
 
 
 DEFAULTS = SplitDedupData.Options()
-MERGE = SplitDedupData.Options.merge
+MERGE = merging(SplitDedupData.Options)
 
 
 @describe_missing_args
@@ -327,10 +324,9 @@ def split_dedup_data(
     fast_path_error = None
     _result: SplitDedupDataOutputs[UIntegerType, UFloatType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = SplitDedupDataOutputs._make(
                 execute(
-                    context[CURRENT],
                     "SplitDedupData",
                     name,
                     input,

@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -165,7 +162,7 @@ class StoreMinibatchStatisticsInFdo(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(max_ids) is EagerTensor
                     or type(max_ids) is int
@@ -180,7 +177,6 @@ class StoreMinibatchStatisticsInFdo(Op):
                 )
             ):
                 execute(
-                    context[CURRENT],
                     "StoreMinibatchStatisticsInFdo",
                     None,
                     program_key,
@@ -287,8 +283,7 @@ def store_minibatch_statistics_in_fdo(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(max_ids) is EagerTensor
                 or type(max_ids) is int
@@ -303,7 +298,6 @@ def store_minibatch_statistics_in_fdo(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "StoreMinibatchStatisticsInFdo",
                 name,
                 program_key,

@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -120,12 +117,9 @@ class TPUAnnotateTensorsWithDynamicShape(Op):
         op: TPUAnnotateTensorsWithDynamicShape = new(TPUAnnotateTensorsWithDynamicShape)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.tpu_tensors = execute(
-                    context[CURRENT],
-                    "TPUAnnotateTensorsWithDynamicShape",
-                    None,
-                    tensors,
+                    "TPUAnnotateTensorsWithDynamicShape", None, tensors
                 )
                 return op
         except Exception as error:
@@ -176,10 +170,8 @@ def tpu_annotate_tensors_with_dynamic_shape(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "TPUAnnotateTensorsWithDynamicShape", name, tensors
-            )
+        if is_eager():
+            _result = execute("TPUAnnotateTensorsWithDynamicShape", name, tensors)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -98,8 +95,8 @@ class TPUCompilationResult(TensorOp[TString]):
         op: TPUCompilationResult = new(TPUCompilationResult)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "TPUCompilationResult", None)
+            if scope.eager and is_eager():
+                op.output = execute("TPUCompilationResult", None)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -141,8 +138,8 @@ def tpu_compilation_result(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "TPUCompilationResult", name)
+        if is_eager():
+            _result = execute("TPUCompilationResult", name)
             return _result
     except Exception as error:
         fast_path_error = error

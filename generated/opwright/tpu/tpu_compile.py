@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     TInt64,
     all_tensors,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -175,11 +172,10 @@ class TPUCompile(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(dynamic_shapes) or fits(TInt64, dynamic_shapes))
             ):
                 op.compilation_status, op.program, op.may_modify_variables = execute(
-                    context[CURRENT],
                     "TPUCompile",
                     None,
                     dynamic_shapes,
@@ -268,14 +264,9 @@ def tpu_compile(
     fast_path_error = None
     _result: TPUCompileOutputs
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (all_tensors(dynamic_shapes) or fits(TInt64, dynamic_shapes))
-        ):
+        if is_eager() and (all_tensors(dynamic_shapes) or fits(TInt64, dynamic_shapes)):
             _result = TPUCompileOutputs._make(
                 execute(
-                    context[CURRENT],
                     "TPUCompile",
                     name,
                     dynamic_shapes,

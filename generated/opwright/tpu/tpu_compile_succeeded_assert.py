@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -94,13 +91,8 @@ class TPUCompileSucceededAssert(Op):
         op: TPUCompileSucceededAssert = new(TPUCompileSucceededAssert)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(
-                    context[CURRENT],
-                    "TPUCompileSucceededAssert",
-                    None,
-                    compilation_status,
-                )
+            if scope.eager and is_eager():
+                execute("TPUCompileSucceededAssert", None, compilation_status)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -144,10 +136,8 @@ def tpu_compile_succeeded_assert(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "TPUCompileSucceededAssert", name, compilation_status
-            )
+        if is_eager():
+            _result = execute("TPUCompileSucceededAssert", name, compilation_status)
             return _result
     except Exception as error:
         fast_path_error = error

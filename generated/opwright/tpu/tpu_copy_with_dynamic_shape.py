@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     TInt32,
     all_tensors,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -139,15 +136,11 @@ class TPUCopyWithDynamicShape(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(unpadded_sizes) or fits(TInt32, unpadded_sizes))
             ):
                 op.tpu_tensors = execute(
-                    context[CURRENT],
-                    "TPUCopyWithDynamicShape",
-                    None,
-                    tensors,
-                    unpadded_sizes,
+                    "TPUCopyWithDynamicShape", None, tensors, unpadded_sizes
                 )
                 return op
         except Exception as error:
@@ -208,18 +201,8 @@ def tpu_copy_with_dynamic_shape(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (all_tensors(unpadded_sizes) or fits(TInt32, unpadded_sizes))
-        ):
-            _result = execute(
-                context[CURRENT],
-                "TPUCopyWithDynamicShape",
-                name,
-                tensors,
-                unpadded_sizes,
-            )
+        if is_eager() and (all_tensors(unpadded_sizes) or fits(TInt32, unpadded_sizes)):
+            _result = execute("TPUCopyWithDynamicShape", name, tensors, unpadded_sizes)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
     as_shape,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -121,9 +118,8 @@ class TPUDummyInput(TensorOp[Dtype]):
         op: TPUDummyInput[UDtype] = new(TPUDummyInput)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "TPUDummyInput",
                     None,
                     "dtype",
@@ -177,9 +173,8 @@ def tpu_dummy_input(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "TPUDummyInput",
                 name,
                 "dtype",

@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TFloat32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -121,9 +118,8 @@ class TPUEmbeddingActivations(TensorOp[TFloat32]):
         op: TPUEmbeddingActivations = new(TPUEmbeddingActivations)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "TPUEmbeddingActivations",
                     None,
                     embedding_variable,
@@ -193,9 +189,8 @@ def tpu_embedding_activations(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "TPUEmbeddingActivations",
                 name,
                 embedding_variable,

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtypes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -121,15 +118,9 @@ class TPUExecute(Op):
         op: TPUExecute = new(TPUExecute)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.results = execute(
-                    context[CURRENT],
-                    "TPUExecute",
-                    None,
-                    args,
-                    key,
-                    "Tresults",
-                    as_dtypes(Tresults),
+                    "TPUExecute", None, args, key, "Tresults", as_dtypes(Tresults)
                 )
                 return op
         except Exception as error:
@@ -179,15 +170,9 @@ def tpu_execute(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "TPUExecute",
-                name,
-                args,
-                key,
-                "Tresults",
-                as_dtypes(Tresults),
+                "TPUExecute", name, args, key, "Tresults", as_dtypes(Tresults)
             )
             return _result
     except Exception as error:

@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtypes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -135,9 +132,8 @@ class TPUExecuteAndUpdateVariables(Op):
         op: TPUExecuteAndUpdateVariables = new(TPUExecuteAndUpdateVariables)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.results = execute(
-                    context[CURRENT],
                     "TPUExecuteAndUpdateVariables",
                     None,
                     args,
@@ -215,9 +211,8 @@ def tpu_execute_and_update_variables(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "TPUExecuteAndUpdateVariables",
                 name,
                 args,

@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt64,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -105,7 +102,7 @@ class TpuHandleToProtoKey(TensorOp[TString]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(uid) is EagerTensor
                     or type(uid) is int
@@ -113,9 +110,7 @@ class TpuHandleToProtoKey(TensorOp[TString]):
                     or fits(TInt64, uid)
                 )
             ):
-                op.proto_keys = execute(
-                    context[CURRENT], "TpuHandleToProtoKey", None, uid
-                )
+                op.proto_keys = execute("TpuHandleToProtoKey", None, uid)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -156,17 +151,13 @@ def tpu_handle_to_proto_key(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(uid) is EagerTensor
-                or type(uid) is int
-                and -9223372036854775808 <= uid <= 9223372036854775807
-                or fits(TInt64, uid)
-            )
+        if is_eager() and (
+            type(uid) is EagerTensor
+            or type(uid) is int
+            and -9223372036854775808 <= uid <= 9223372036854775807
+            or fits(TInt64, uid)
         ):
-            _result = execute(context[CURRENT], "TpuHandleToProtoKey", name, uid)
+            _result = execute("TpuHandleToProtoKey", name, uid)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -97,10 +94,8 @@ class TPUOrdinalSelector(TensorOp[TInt32]):
         op: TPUOrdinalSelector = new(TPUOrdinalSelector)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.device_ordinals = execute(
-                    context[CURRENT], "TPUOrdinalSelector", None
-                )
+            if scope.eager and is_eager():
+                op.device_ordinals = execute("TPUOrdinalSelector", None)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -143,8 +138,8 @@ def tpu_ordinal_selector(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "TPUOrdinalSelector", name)
+        if is_eager():
+            _result = execute("TPUOrdinalSelector", name)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_dtypes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -165,7 +163,7 @@ class TPUPartitionedCall(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(device_ordinal) is EagerTensor
                     or type(device_ordinal) is int
@@ -174,7 +172,6 @@ class TPUPartitionedCall(Op):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "TPUPartitionedCall",
                     None,
                     args,
@@ -198,7 +195,7 @@ class TPUPartitionedCall(Op):
 
 
 DEFAULTS = TPUPartitionedCall.Options()
-MERGE = TPUPartitionedCall.Options.merge
+MERGE = merging(TPUPartitionedCall.Options)
 
 
 @describe_missing_args
@@ -251,18 +248,13 @@ def tpu_partitioned_call(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(device_ordinal) is EagerTensor
-                or type(device_ordinal) is int
-                and -2147483648 <= device_ordinal <= 2147483647
-                or fits(TInt32, device_ordinal)
-            )
+        if is_eager() and (
+            type(device_ordinal) is EagerTensor
+            or type(device_ordinal) is int
+            and -2147483648 <= device_ordinal <= 2147483647
+            or fits(TInt32, device_ordinal)
         ):
             _result = execute(
-                context[CURRENT],
                 "TPUPartitionedCall",
                 name,
                 args,

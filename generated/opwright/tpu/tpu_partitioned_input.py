@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     all_tensors,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -156,11 +154,10 @@ class TPUPartitionedInput(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(inputs) or fit_together(None, inputs))
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "TPUPartitionedInput",
                     None,
                     inputs,
@@ -176,7 +173,7 @@ class TPUPartitionedInput(TensorOp[T]):
 
 
 DEFAULTS = TPUPartitionedInput.Options()
-MERGE = TPUPartitionedInput.Options.merge
+MERGE = merging(TPUPartitionedInput.Options)
 
 
 @describe_missing_args
@@ -226,18 +223,9 @@ def tpu_partitioned_input(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (all_tensors(inputs) or fit_together(None, inputs))
-        ):
+        if is_eager() and (all_tensors(inputs) or fit_together(None, inputs)):
             _result = execute(
-                context[CURRENT],
-                "TPUPartitionedInput",
-                name,
-                inputs,
-                "partition_dim",
-                partition_dim,
+                "TPUPartitionedInput", name, inputs, "partition_dim", partition_dim
             )
             return _result
     except Exception as error:

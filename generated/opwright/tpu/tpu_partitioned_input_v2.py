@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     all_tensors,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -163,11 +161,10 @@ class TPUPartitionedInputV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(inputs) or fit_together(None, inputs))
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "TPUPartitionedInputV2",
                     None,
                     inputs,
@@ -188,7 +185,7 @@ class TPUPartitionedInputV2(TensorOp[T]):
 
 
 DEFAULTS = TPUPartitionedInputV2.Options()
-MERGE = TPUPartitionedInputV2.Options.merge
+MERGE = merging(TPUPartitionedInputV2.Options)
 
 
 @describe_missing_args
@@ -242,13 +239,8 @@ def tpu_partitioned_input_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (all_tensors(inputs) or fit_together(None, inputs))
-        ):
+        if is_eager() and (all_tensors(inputs) or fit_together(None, inputs)):
             _result = execute(
-                context[CURRENT],
                 "TPUPartitionedInputV2",
                 name,
                 inputs,

@@ -8,17 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -149,9 +147,8 @@ class TPUPartitionedOutput(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "TPUPartitionedOutput",
                     None,
                     inputs,
@@ -172,7 +169,7 @@ class TPUPartitionedOutput(Op, Generic[T]):
 
 
 DEFAULTS = TPUPartitionedOutput.Options()
-MERGE = TPUPartitionedOutput.Options.merge
+MERGE = merging(TPUPartitionedOutput.Options)
 
 
 @describe_missing_args
@@ -223,9 +220,8 @@ def tpu_partitioned_output(
     fast_path_error = None
     _result: list[Output[U]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "TPUPartitionedOutput",
                 name,
                 inputs,

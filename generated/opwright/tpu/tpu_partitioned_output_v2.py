@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -120,9 +117,8 @@ class TPUPartitionedOutputV2(Op, Generic[T]):
         op: TPUPartitionedOutputV2[U] = new(TPUPartitionedOutputV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "TPUPartitionedOutputV2",
                     None,
                     inputs,
@@ -187,9 +183,8 @@ def tpu_partitioned_output_v2(
     fast_path_error = None
     _result: list[Output[U]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "TPUPartitionedOutputV2",
                 name,
                 inputs,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -272,9 +270,8 @@ class TPUReplicateMetadata(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "TPUReplicateMetadata",
                     None,
                     "num_replicas",
@@ -330,7 +327,7 @@ class TPUReplicateMetadata(Op):
 
 
 DEFAULTS = TPUReplicateMetadata.Options()
-MERGE = TPUReplicateMetadata.Options.merge
+MERGE = merging(TPUReplicateMetadata.Options)
 
 
 @describe_missing_args
@@ -405,9 +402,8 @@ def tpu_replicate_metadata(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "TPUReplicateMetadata",
                 name,
                 "num_replicas",

@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     all_tensors,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -181,11 +179,10 @@ class TPUReplicatedInput(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(inputs) or fit_together(None, inputs))
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "TPUReplicatedInput",
                     None,
                     inputs,
@@ -212,7 +209,7 @@ class TPUReplicatedInput(TensorOp[T]):
 
 
 DEFAULTS = TPUReplicatedInput.Options()
-MERGE = TPUReplicatedInput.Options.merge
+MERGE = merging(TPUReplicatedInput.Options)
 
 
 @describe_missing_args
@@ -268,13 +265,8 @@ def tpu_replicated_input(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (all_tensors(inputs) or fit_together(None, inputs))
-        ):
+        if is_eager() and (all_tensors(inputs) or fit_together(None, inputs)):
             _result = execute(
-                context[CURRENT],
                 "TPUReplicatedInput",
                 name,
                 inputs,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -108,14 +105,9 @@ class TPUReplicatedOutput(Op, Generic[T]):
         op: TPUReplicatedOutput[U] = new(TPUReplicatedOutput)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.outputs = execute(
-                    context[CURRENT],
-                    "TPUReplicatedOutput",
-                    None,
-                    input,
-                    "num_replicas",
-                    num_replicas,
+                    "TPUReplicatedOutput", None, input, "num_replicas", num_replicas
                 )
                 return op
         except Exception as error:
@@ -165,14 +157,9 @@ def tpu_replicated_output(
     fast_path_error = None
     _result: list[Output[U]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "TPUReplicatedOutput",
-                name,
-                input,
-                "num_replicas",
-                num_replicas,
+                "TPUReplicatedOutput", name, input, "num_replicas", num_replicas
             )
             return _result
     except Exception as error:

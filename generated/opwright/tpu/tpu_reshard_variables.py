@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -119,14 +116,9 @@ class TPUReshardVariables(Op):
         op: TPUReshardVariables = new(TPUReshardVariables)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
-                    "TPUReshardVariables",
-                    None,
-                    vars,
-                    new_format_key,
-                    format_state_var,
+                    "TPUReshardVariables", None, vars, new_format_key, format_state_var
                 )
                 return op
         except Exception as error:
@@ -180,14 +172,9 @@ def tpu_reshard_variables(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "TPUReshardVariables",
-                name,
-                vars,
-                new_format_key,
-                format_state_var,
+                "TPUReshardVariables", name, vars, new_format_key, format_state_var
             )
             return _result
     except Exception as error:

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -95,8 +92,8 @@ class TPURoundRobin(TensorOp[TInt32]):
         op: TPURoundRobin = new(TPURoundRobin)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.device_ordinal = execute(context[CURRENT], "TPURoundRobin", None)
+            if scope.eager and is_eager():
+                op.device_ordinal = execute("TPURoundRobin", None)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -138,8 +135,8 @@ def tpu_round_robin(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "TPURoundRobin", name)
+        if is_eager():
+            _result = execute("TPURoundRobin", name)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     TInt32,
     all_tensors,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -106,18 +103,13 @@ class UpdateTaskIdAndGlobalCoreArray(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     all_tensors(tpu_task_id_to_shard_id)
                     or fits(TInt32, tpu_task_id_to_shard_id)
                 )
             ):
-                execute(
-                    context[CURRENT],
-                    "UpdateTaskIdAndGlobalCoreArray",
-                    None,
-                    tpu_task_id_to_shard_id,
-                )
+                execute("UpdateTaskIdAndGlobalCoreArray", None, tpu_task_id_to_shard_id)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -163,19 +155,12 @@ def update_task_id_and_global_core_array(
     fast_path_error = None
     _result: Operation | None
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                all_tensors(tpu_task_id_to_shard_id)
-                or fits(TInt32, tpu_task_id_to_shard_id)
-            )
+        if is_eager() and (
+            all_tensors(tpu_task_id_to_shard_id)
+            or fits(TInt32, tpu_task_id_to_shard_id)
         ):
             _result = execute(
-                context[CURRENT],
-                "UpdateTaskIdAndGlobalCoreArray",
-                name,
-                tpu_task_id_to_shard_id,
+                "UpdateTaskIdAndGlobalCoreArray", name, tpu_task_id_to_shard_id
             )
             return _result
     except Exception as error:

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -99,10 +96,8 @@ class WorkerHeartbeat(TensorOp[TString]):
         op: WorkerHeartbeat = new(WorkerHeartbeat)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.response = execute(
-                    context[CURRENT], "WorkerHeartbeat", None, request
-                )
+            if scope.eager and is_eager():
+                op.response = execute("WorkerHeartbeat", None, request)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -144,8 +139,8 @@ def worker_heartbeat(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "WorkerHeartbeat", name, request)
+        if is_eager():
+            _result = execute("WorkerHeartbeat", name, request)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_bytes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -143,9 +140,8 @@ class XlaRecvTPUEmbeddingActivations(Op):
         op: XlaRecvTPUEmbeddingActivations = new(XlaRecvTPUEmbeddingActivations)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.outputs = execute(
-                    context[CURRENT],
                     "XlaRecvTPUEmbeddingActivations",
                     None,
                     deduplication_data,
@@ -220,9 +216,8 @@ def xla_recv_tpu_embedding_activations(
     fast_path_error = None
     _result: list[Output[TFloat32]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "XlaRecvTPUEmbeddingActivations",
                 name,
                 deduplication_data,

@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_bytes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -161,9 +158,8 @@ class XlaRecvTPUEmbeddingActivationsV2(Op):
         op: XlaRecvTPUEmbeddingActivationsV2 = new(XlaRecvTPUEmbeddingActivationsV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.outputs = execute(
-                    context[CURRENT],
                     "XlaRecvTPUEmbeddingActivationsV2",
                     None,
                     deduplication_data,
@@ -261,9 +257,8 @@ def xla_recv_tpu_embedding_activations_v2(
     fast_path_error = None
     _result: list[Output[TFloat32]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "XlaRecvTPUEmbeddingActivationsV2",
                 name,
                 deduplication_data,

@@ -8,17 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
     as_bytes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -132,9 +129,8 @@ class XlaRecvTPUEmbeddingDeduplicationData(TensorOp[TVariant]):
         )
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "XlaRecvTPUEmbeddingDeduplicationData",
                     None,
                     "config",
@@ -192,9 +188,8 @@ def xla_recv_tpu_embedding_deduplication_data(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "XlaRecvTPUEmbeddingDeduplicationData",
                 name,
                 "config",

@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_bytes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -147,9 +144,8 @@ class XlaSendTPUEmbeddingGradients(Op):
         op: XlaSendTPUEmbeddingGradients = new(XlaSendTPUEmbeddingGradients)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "XlaSendTPUEmbeddingGradients",
                     None,
                     gradients,
@@ -225,9 +221,8 @@ def xla_send_tpu_embedding_gradients(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "XlaSendTPUEmbeddingGradients",
                 name,
                 gradients,

@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_bytes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -167,9 +164,8 @@ class XlaSendTPUEmbeddingGradientsV2(Op):
         op: XlaSendTPUEmbeddingGradientsV2 = new(XlaSendTPUEmbeddingGradientsV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "XlaSendTPUEmbeddingGradientsV2",
                     None,
                     gradients,
@@ -268,9 +264,8 @@ def xla_send_tpu_embedding_gradients_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "XlaSendTPUEmbeddingGradientsV2",
                 name,
                 gradients,

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -167,7 +164,7 @@ class XlaSparseCoreAdagrad(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is EagerTensor
                     or type(indices) is int
@@ -176,7 +173,6 @@ class XlaSparseCoreAdagrad(Op):
                 )
             ):
                 op.updated_embedding_table, op.updated_accumulator = execute(
-                    context[CURRENT],
                     "XlaSparseCoreAdagrad",
                     None,
                     indices,
@@ -260,19 +256,14 @@ def xla_sparse_core_adagrad(
     fast_path_error = None
     _result: XlaSparseCoreAdagradOutputs
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(indices) is EagerTensor
-                or type(indices) is int
-                and -2147483648 <= indices <= 2147483647
-                or fits(TInt32, indices)
-            )
+        if is_eager() and (
+            type(indices) is EagerTensor
+            or type(indices) is int
+            and -2147483648 <= indices <= 2147483647
+            or fits(TInt32, indices)
         ):
             _result = XlaSparseCoreAdagradOutputs._make(
                 execute(
-                    context[CURRENT],
                     "XlaSparseCoreAdagrad",
                     name,
                     indices,

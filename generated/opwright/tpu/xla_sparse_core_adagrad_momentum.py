@@ -8,19 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
     as_bool,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -207,7 +204,7 @@ class XlaSparseCoreAdagradMomentum(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is EagerTensor
                     or type(indices) is int
@@ -220,7 +217,6 @@ class XlaSparseCoreAdagradMomentum(Op):
                     op.updated_accumulator,
                     op.updated_momentum,
                 ) = execute(
-                    context[CURRENT],
                     "XlaSparseCoreAdagradMomentum",
                     None,
                     indices,
@@ -346,19 +342,14 @@ def xla_sparse_core_adagrad_momentum(
     fast_path_error = None
     _result: XlaSparseCoreAdagradMomentumOutputs
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(indices) is EagerTensor
-                or type(indices) is int
-                and -2147483648 <= indices <= 2147483647
-                or fits(TInt32, indices)
-            )
+        if is_eager() and (
+            type(indices) is EagerTensor
+            or type(indices) is int
+            and -2147483648 <= indices <= 2147483647
+            or fits(TInt32, indices)
         ):
             _result = XlaSparseCoreAdagradMomentumOutputs._make(
                 execute(
-                    context[CURRENT],
                     "XlaSparseCoreAdagradMomentum",
                     name,
                     indices,

@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
     as_bool,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -206,7 +203,7 @@ class XlaSparseCoreAdam(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is EagerTensor
                     or type(indices) is int
@@ -216,7 +213,6 @@ class XlaSparseCoreAdam(Op):
             ):
                 op.updated_embedding_table, op.updated_velocity, op.updated_momentum = (
                     execute(
-                        context[CURRENT],
                         "XlaSparseCoreAdam",
                         None,
                         embedding_table,
@@ -343,19 +339,14 @@ def xla_sparse_core_adam(
     fast_path_error = None
     _result: XlaSparseCoreAdamOutputs
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(indices) is EagerTensor
-                or type(indices) is int
-                and -2147483648 <= indices <= 2147483647
-                or fits(TInt32, indices)
-            )
+        if is_eager() and (
+            type(indices) is EagerTensor
+            or type(indices) is int
+            and -2147483648 <= indices <= 2147483647
+            or fits(TInt32, indices)
         ):
             _result = XlaSparseCoreAdamOutputs._make(
                 execute(
-                    context[CURRENT],
                     "XlaSparseCoreAdam",
                     name,
                     embedding_table,

@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
     as_bool,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -219,7 +216,7 @@ class XlaSparseCoreFtrl(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is EagerTensor
                     or type(indices) is int
@@ -232,7 +229,6 @@ class XlaSparseCoreFtrl(Op):
                     op.updated_accumulator,
                     op.updated_linear,
                 ) = execute(
-                    context[CURRENT],
                     "XlaSparseCoreFtrl",
                     None,
                     embedding_table,
@@ -371,19 +367,14 @@ def xla_sparse_core_ftrl(
     fast_path_error = None
     _result: XlaSparseCoreFtrlOutputs
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(indices) is EagerTensor
-                or type(indices) is int
-                and -2147483648 <= indices <= 2147483647
-                or fits(TInt32, indices)
-            )
+        if is_eager() and (
+            type(indices) is EagerTensor
+            or type(indices) is int
+            and -2147483648 <= indices <= 2147483647
+            or fits(TInt32, indices)
         ):
             _result = XlaSparseCoreFtrlOutputs._make(
                 execute(
-                    context[CURRENT],
                     "XlaSparseCoreFtrl",
                     name,
                     embedding_table,

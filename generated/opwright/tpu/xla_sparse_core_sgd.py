@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TFloat32,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -145,7 +142,7 @@ class XlaSparseCoreSgd(TensorOp[TFloat32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is EagerTensor
                     or type(indices) is int
@@ -154,7 +151,6 @@ class XlaSparseCoreSgd(TensorOp[TFloat32]):
                 )
             ):
                 op.updated_embedding_table = execute(
-                    context[CURRENT],
                     "XlaSparseCoreSgd",
                     None,
                     indices,
@@ -232,18 +228,13 @@ def xla_sparse_core_sgd(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(indices) is EagerTensor
-                or type(indices) is int
-                and -2147483648 <= indices <= 2147483647
-                or fits(TInt32, indices)
-            )
+        if is_eager() and (
+            type(indices) is EagerTensor
+            or type(indices) is int
+            and -2147483648 <= indices <= 2147483647
+            or fits(TInt32, indices)
         ):
             _result = execute(
-                context[CURRENT],
                 "XlaSparseCoreSgd",
                 name,
                 indices,

@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
     TUint32,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -195,7 +192,7 @@ class XlaSparseDenseMatmul(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(row_ids) is EagerTensor
                     or type(row_ids) is int
@@ -212,7 +209,6 @@ class XlaSparseDenseMatmul(Op):
                     op.sorted_sample_ids,
                     op.sorted_gains,
                 ) = execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmul",
                     None,
                     row_ids,
@@ -312,8 +308,7 @@ def xla_sparse_dense_matmul(
     _result: XlaSparseDenseMatmulOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(row_ids) is EagerTensor
                 or type(row_ids) is int
@@ -325,7 +320,6 @@ def xla_sparse_dense_matmul(
         ):
             _result = XlaSparseDenseMatmulOutputs._make(
                 execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmul",
                     name,
                     row_ids,

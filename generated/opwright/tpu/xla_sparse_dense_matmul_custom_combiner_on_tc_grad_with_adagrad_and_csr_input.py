@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -369,7 +367,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(row_pointers) is EagerTensor
                     or type(row_pointers) is int
@@ -406,7 +404,6 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(Op):
                     op.updated_accumulator,
                     op.updated_weights,
                 ) = execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput",
                     None,
                     row_pointers,
@@ -476,7 +473,9 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput.Options()
-MERGE = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput.Options.merge
+MERGE = merging(
+    XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput.Options
+)
 
 
 @describe_missing_args
@@ -621,8 +620,7 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_and_csr_inpu
     _result: XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInputOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(row_pointers) is EagerTensor
                 or type(row_pointers) is int
@@ -656,7 +654,6 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adagrad_and_csr_inpu
         ):
             _result = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInputOutputs._make(
                 execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdagradAndCsrInput",
                     name,
                     row_pointers,

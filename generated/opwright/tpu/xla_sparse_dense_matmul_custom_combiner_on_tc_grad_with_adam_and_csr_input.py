@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -401,7 +399,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(row_pointers) is EagerTensor
                     or type(row_pointers) is int
@@ -439,7 +437,6 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput(Op):
                     op.updated_velocity,
                     op.updated_weights,
                 ) = execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput",
                     None,
                     row_pointers,
@@ -524,7 +521,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput.Options()
-MERGE = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput.Options.merge
+MERGE = merging(XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput.Options)
 
 
 @describe_missing_args
@@ -683,8 +680,7 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adam_and_csr_input(
     _result: XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInputOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(row_pointers) is EagerTensor
                 or type(row_pointers) is int
@@ -718,7 +714,6 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_adam_and_csr_input(
         ):
             _result = XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInputOutputs._make(
                 execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulCustomCombinerOnTcGradWithAdamAndCsrInput",
                     name,
                     row_pointers,

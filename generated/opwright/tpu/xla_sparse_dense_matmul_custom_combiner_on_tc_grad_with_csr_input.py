@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -349,7 +347,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(row_pointers) is EagerTensor
                     or type(row_pointers) is int
@@ -382,7 +380,6 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
                 )
             ):
                 op.updated_tables, op.updated_weights = execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput",
                     None,
                     row_pointers,
@@ -447,7 +444,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput.Options()
-MERGE = XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput.Options.merge
+MERGE = merging(XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput.Options)
 
 
 @describe_missing_args
@@ -590,8 +587,7 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_csr_input(
     _result: XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInputOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(row_pointers) is EagerTensor
                 or type(row_pointers) is int
@@ -626,7 +622,6 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_csr_input(
             _result = (
                 XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInputOutputs._make(
                     execute(
-                        context[CURRENT],
                         "XlaSparseDenseMatmulCustomCombinerOnTcGradWithCsrInput",
                         name,
                         row_pointers,

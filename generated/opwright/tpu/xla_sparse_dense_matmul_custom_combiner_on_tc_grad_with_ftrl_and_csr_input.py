@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -414,7 +412,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(row_pointers) is EagerTensor
                     or type(row_pointers) is int
@@ -452,7 +450,6 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput(Op):
                     op.updated_linear,
                     op.updated_weights,
                 ) = execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput",
                     None,
                     row_pointers,
@@ -543,7 +540,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput.Options()
-MERGE = XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput.Options.merge
+MERGE = merging(XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput.Options)
 
 
 @describe_missing_args
@@ -711,8 +708,7 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_ftrl_and_csr_input(
     _result: XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInputOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(row_pointers) is EagerTensor
                 or type(row_pointers) is int
@@ -746,7 +742,6 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_ftrl_and_csr_input(
         ):
             _result = XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInputOutputs._make(
                 execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulCustomCombinerOnTcGradWithFtrlAndCsrInput",
                     name,
                     row_pointers,

@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -353,7 +351,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(row_pointers) is EagerTensor
                     or type(row_pointers) is int
@@ -386,7 +384,6 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput(Op):
                 )
             ):
                 op.updated_embedding_table, op.updated_weights = execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput",
                     None,
                     row_pointers,
@@ -454,7 +451,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput.Options()
-MERGE = XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput.Options.merge
+MERGE = merging(XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput.Options)
 
 
 @describe_missing_args
@@ -593,8 +590,7 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_sgd_and_csr_input(
     _result: XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInputOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(row_pointers) is EagerTensor
                 or type(row_pointers) is int
@@ -628,7 +624,6 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_grad_with_sgd_and_csr_input(
         ):
             _result = XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInputOutputs._make(
                 execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulCustomCombinerOnTcGradWithSgdAndCsrInput",
                     name,
                     row_pointers,

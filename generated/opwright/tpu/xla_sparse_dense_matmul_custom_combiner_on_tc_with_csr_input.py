@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -298,7 +296,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(row_pointers) is EagerTensor
                     or type(row_pointers) is int
@@ -325,7 +323,6 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
                 )
             ):
                 op.activations, op.preserved_valencies, op.preserved_vectors = execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput",
                     None,
                     row_pointers,
@@ -384,7 +381,7 @@ class XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput.Options()
-MERGE = XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput.Options.merge
+MERGE = merging(XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput.Options)
 
 
 @describe_missing_args
@@ -500,8 +497,7 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input(
     _result: XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInputOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(row_pointers) is EagerTensor
                 or type(row_pointers) is int
@@ -529,7 +525,6 @@ def xla_sparse_dense_matmul_custom_combiner_on_tc_with_csr_input(
         ):
             _result = XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInputOutputs._make(
                 execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulCustomCombinerOnTcWithCsrInput",
                     name,
                     row_pointers,

@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -291,7 +289,7 @@ class XlaSparseDenseMatmulGradWithAdagradAndCsrInput(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(row_pointers) is EagerTensor
                     or type(row_pointers) is int
@@ -320,7 +318,6 @@ class XlaSparseDenseMatmulGradWithAdagradAndCsrInput(Op):
                 )
             ):
                 op.updated_embedding_table, op.updated_accumulator = execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulGradWithAdagradAndCsrInput",
                     None,
                     row_pointers,
@@ -368,7 +365,7 @@ class XlaSparseDenseMatmulGradWithAdagradAndCsrInput(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithAdagradAndCsrInput.Options()
-MERGE = XlaSparseDenseMatmulGradWithAdagradAndCsrInput.Options.merge
+MERGE = merging(XlaSparseDenseMatmulGradWithAdagradAndCsrInput.Options)
 
 
 @describe_missing_args
@@ -476,8 +473,7 @@ def xla_sparse_dense_matmul_grad_with_adagrad_and_csr_input(
     _result: XlaSparseDenseMatmulGradWithAdagradAndCsrInputOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(row_pointers) is EagerTensor
                 or type(row_pointers) is int
@@ -507,7 +503,6 @@ def xla_sparse_dense_matmul_grad_with_adagrad_and_csr_input(
         ):
             _result = XlaSparseDenseMatmulGradWithAdagradAndCsrInputOutputs._make(
                 execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulGradWithAdagradAndCsrInput",
                     name,
                     row_pointers,

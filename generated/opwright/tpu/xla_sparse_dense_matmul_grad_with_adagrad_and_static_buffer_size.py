@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -304,7 +302,7 @@ class XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(row_pointers) is EagerTensor
                     or type(row_pointers) is int
@@ -333,7 +331,6 @@ class XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize(Op):
                 )
             ):
                 op.updated_embedding_table, op.updated_accumulator = execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize",
                     None,
                     row_pointers,
@@ -387,7 +384,7 @@ class XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize.Options()
-MERGE = XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize.Options.merge
+MERGE = merging(XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize.Options)
 
 
 @describe_missing_args
@@ -503,8 +500,7 @@ def xla_sparse_dense_matmul_grad_with_adagrad_and_static_buffer_size(
     _result: XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSizeOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(row_pointers) is EagerTensor
                 or type(row_pointers) is int
@@ -535,7 +531,6 @@ def xla_sparse_dense_matmul_grad_with_adagrad_and_static_buffer_size(
             _result = (
                 XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSizeOutputs._make(
                     execute(
-                        context[CURRENT],
                         "XlaSparseDenseMatmulGradWithAdagradAndStaticBufferSize",
                         name,
                         row_pointers,

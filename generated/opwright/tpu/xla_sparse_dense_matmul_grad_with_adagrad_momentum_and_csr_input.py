@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -323,7 +321,7 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(row_pointers) is EagerTensor
                     or type(row_pointers) is int
@@ -356,7 +354,6 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput(Op):
                     op.updated_accumulator,
                     op.updated_momenta,
                 ) = execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput",
                     None,
                     row_pointers,
@@ -422,7 +419,7 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput.Options()
-MERGE = XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput.Options.merge
+MERGE = merging(XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput.Options)
 
 
 @describe_missing_args
@@ -547,8 +544,7 @@ def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_csr_input(
     _result: XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInputOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(row_pointers) is EagerTensor
                 or type(row_pointers) is int
@@ -579,7 +575,6 @@ def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_csr_input(
             _result = (
                 XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInputOutputs._make(
                     execute(
-                        context[CURRENT],
                         "XlaSparseDenseMatmulGradWithAdagradMomentumAndCsrInput",
                         name,
                         row_pointers,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -341,7 +339,7 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(row_pointers) is EagerTensor
                     or type(row_pointers) is int
@@ -374,7 +372,6 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize(Op):
                     op.updated_accumulator,
                     op.updated_momenta,
                 ) = execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize",
                     None,
                     row_pointers,
@@ -446,7 +443,7 @@ class XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize.Options()
-MERGE = XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize.Options.merge
+MERGE = merging(XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize.Options)
 
 
 @describe_missing_args
@@ -579,8 +576,7 @@ def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_static_buffer_size(
     _result: XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSizeOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(row_pointers) is EagerTensor
                 or type(row_pointers) is int
@@ -610,7 +606,6 @@ def xla_sparse_dense_matmul_grad_with_adagrad_momentum_and_static_buffer_size(
         ):
             _result = XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSizeOutputs._make(
                 execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulGradWithAdagradMomentumAndStaticBufferSize",
                     name,
                     row_pointers,

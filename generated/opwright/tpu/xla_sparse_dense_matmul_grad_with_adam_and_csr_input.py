@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -322,7 +320,7 @@ class XlaSparseDenseMatmulGradWithAdamAndCsrInput(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(row_pointers) is EagerTensor
                     or type(row_pointers) is int
@@ -352,7 +350,6 @@ class XlaSparseDenseMatmulGradWithAdamAndCsrInput(Op):
             ):
                 op.updated_embedding_table, op.updated_momenta, op.updated_velocity = (
                     execute(
-                        context[CURRENT],
                         "XlaSparseDenseMatmulGradWithAdamAndCsrInput",
                         None,
                         row_pointers,
@@ -418,7 +415,7 @@ class XlaSparseDenseMatmulGradWithAdamAndCsrInput(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithAdamAndCsrInput.Options()
-MERGE = XlaSparseDenseMatmulGradWithAdamAndCsrInput.Options.merge
+MERGE = merging(XlaSparseDenseMatmulGradWithAdamAndCsrInput.Options)
 
 
 @describe_missing_args
@@ -539,8 +536,7 @@ def xla_sparse_dense_matmul_grad_with_adam_and_csr_input(
     _result: XlaSparseDenseMatmulGradWithAdamAndCsrInputOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(row_pointers) is EagerTensor
                 or type(row_pointers) is int
@@ -570,7 +566,6 @@ def xla_sparse_dense_matmul_grad_with_adam_and_csr_input(
         ):
             _result = XlaSparseDenseMatmulGradWithAdamAndCsrInputOutputs._make(
                 execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulGradWithAdamAndCsrInput",
                     name,
                     row_pointers,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -335,7 +333,7 @@ class XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(row_pointers) is EagerTensor
                     or type(row_pointers) is int
@@ -365,7 +363,6 @@ class XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize(Op):
             ):
                 op.updated_embedding_table, op.updated_momenta, op.updated_velocity = (
                     execute(
-                        context[CURRENT],
                         "XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize",
                         None,
                         row_pointers,
@@ -437,7 +434,7 @@ class XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize.Options()
-MERGE = XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize.Options.merge
+MERGE = merging(XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize.Options)
 
 
 @describe_missing_args
@@ -567,8 +564,7 @@ def xla_sparse_dense_matmul_grad_with_adam_and_static_buffer_size(
     _result: XlaSparseDenseMatmulGradWithAdamAndStaticBufferSizeOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(row_pointers) is EagerTensor
                 or type(row_pointers) is int
@@ -598,7 +594,6 @@ def xla_sparse_dense_matmul_grad_with_adam_and_static_buffer_size(
         ):
             _result = XlaSparseDenseMatmulGradWithAdamAndStaticBufferSizeOutputs._make(
                 execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulGradWithAdamAndStaticBufferSize",
                     name,
                     row_pointers,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -18,13 +16,13 @@ from opwright_runtime.gencode import (
     TFloat32,
     TInt32,
     all_tensors,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -263,7 +261,7 @@ class XlaSparseDenseMatmulGradWithCsrInput(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(row_pointers) is EagerTensor
                     or type(row_pointers) is int
@@ -293,7 +291,6 @@ class XlaSparseDenseMatmulGradWithCsrInput(Op, Generic[T]):
                 and (all_tensors(tables) or fit_together(TFloat32, tables))
             ):
                 op.updated_tables = execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulGradWithCsrInput",
                     None,
                     row_pointers,
@@ -336,7 +333,7 @@ class XlaSparseDenseMatmulGradWithCsrInput(Op, Generic[T]):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithCsrInput.Options()
-MERGE = XlaSparseDenseMatmulGradWithCsrInput.Options.merge
+MERGE = merging(XlaSparseDenseMatmulGradWithCsrInput.Options)
 
 
 @describe_missing_args
@@ -432,8 +429,7 @@ def xla_sparse_dense_matmul_grad_with_csr_input(
     _result: list[Output[U]]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(row_pointers) is EagerTensor
                 or type(row_pointers) is int
@@ -463,7 +459,6 @@ def xla_sparse_dense_matmul_grad_with_csr_input(
             and (all_tensors(tables) or fit_together(TFloat32, tables))
         ):
             _result = execute(
-                context[CURRENT],
                 "XlaSparseDenseMatmulGradWithCsrInput",
                 name,
                 row_pointers,

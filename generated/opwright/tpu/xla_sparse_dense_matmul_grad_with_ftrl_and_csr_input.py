@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -335,7 +333,7 @@ class XlaSparseDenseMatmulGradWithFtrlAndCsrInput(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(row_pointers) is EagerTensor
                     or type(row_pointers) is int
@@ -368,7 +366,6 @@ class XlaSparseDenseMatmulGradWithFtrlAndCsrInput(Op):
                     op.updated_accumulator,
                     op.updated_linear,
                 ) = execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulGradWithFtrlAndCsrInput",
                     None,
                     row_pointers,
@@ -437,7 +434,7 @@ class XlaSparseDenseMatmulGradWithFtrlAndCsrInput(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithFtrlAndCsrInput.Options()
-MERGE = XlaSparseDenseMatmulGradWithFtrlAndCsrInput.Options.merge
+MERGE = merging(XlaSparseDenseMatmulGradWithFtrlAndCsrInput.Options)
 
 
 @describe_missing_args
@@ -567,8 +564,7 @@ def xla_sparse_dense_matmul_grad_with_ftrl_and_csr_input(
     _result: XlaSparseDenseMatmulGradWithFtrlAndCsrInputOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(row_pointers) is EagerTensor
                 or type(row_pointers) is int
@@ -598,7 +594,6 @@ def xla_sparse_dense_matmul_grad_with_ftrl_and_csr_input(
         ):
             _result = XlaSparseDenseMatmulGradWithFtrlAndCsrInputOutputs._make(
                 execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulGradWithFtrlAndCsrInput",
                     name,
                     row_pointers,

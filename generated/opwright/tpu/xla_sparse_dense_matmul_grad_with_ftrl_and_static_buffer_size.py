@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -348,7 +346,7 @@ class XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(row_pointers) is EagerTensor
                     or type(row_pointers) is int
@@ -381,7 +379,6 @@ class XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize(Op):
                     op.updated_accumulator,
                     op.updated_linear,
                 ) = execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize",
                     None,
                     row_pointers,
@@ -456,7 +453,7 @@ class XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize.Options()
-MERGE = XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize.Options.merge
+MERGE = merging(XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize.Options)
 
 
 @describe_missing_args
@@ -595,8 +592,7 @@ def xla_sparse_dense_matmul_grad_with_ftrl_and_static_buffer_size(
     _result: XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSizeOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(row_pointers) is EagerTensor
                 or type(row_pointers) is int
@@ -626,7 +622,6 @@ def xla_sparse_dense_matmul_grad_with_ftrl_and_static_buffer_size(
         ):
             _result = XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSizeOutputs._make(
                 execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulGradWithFtrlAndStaticBufferSize",
                     name,
                     row_pointers,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     TFloat32,
     TInt32,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -271,7 +269,7 @@ class XlaSparseDenseMatmulGradWithSgdAndCsrInput(TensorOp[TFloat32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(row_pointers) is EagerTensor
                     or type(row_pointers) is int
@@ -300,7 +298,6 @@ class XlaSparseDenseMatmulGradWithSgdAndCsrInput(TensorOp[TFloat32]):
                 )
             ):
                 op.updated_embedding_table = execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulGradWithSgdAndCsrInput",
                     None,
                     row_pointers,
@@ -346,7 +343,7 @@ class XlaSparseDenseMatmulGradWithSgdAndCsrInput(TensorOp[TFloat32]):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithSgdAndCsrInput.Options()
-MERGE = XlaSparseDenseMatmulGradWithSgdAndCsrInput.Options.merge
+MERGE = merging(XlaSparseDenseMatmulGradWithSgdAndCsrInput.Options)
 
 
 @describe_missing_args
@@ -446,8 +443,7 @@ def xla_sparse_dense_matmul_grad_with_sgd_and_csr_input(
     _result: Output[TFloat32]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(row_pointers) is EagerTensor
                 or type(row_pointers) is int
@@ -476,7 +472,6 @@ def xla_sparse_dense_matmul_grad_with_sgd_and_csr_input(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "XlaSparseDenseMatmulGradWithSgdAndCsrInput",
                 name,
                 row_pointers,

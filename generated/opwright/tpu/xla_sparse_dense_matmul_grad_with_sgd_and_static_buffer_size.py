@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     TFloat32,
     TInt32,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -285,7 +283,7 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(TensorOp[TFloat32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(row_pointers) is EagerTensor
                     or type(row_pointers) is int
@@ -314,7 +312,6 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(TensorOp[TFloat32]):
                 )
             ):
                 op.updated_embedding_table = execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize",
                     None,
                     row_pointers,
@@ -366,7 +363,7 @@ class XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize(TensorOp[TFloat32]):
 
 
 DEFAULTS = XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize.Options()
-MERGE = XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize.Options.merge
+MERGE = merging(XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize.Options)
 
 
 @describe_missing_args
@@ -476,8 +473,7 @@ def xla_sparse_dense_matmul_grad_with_sgd_and_static_buffer_size(
     _result: Output[TFloat32]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(row_pointers) is EagerTensor
                 or type(row_pointers) is int
@@ -506,7 +502,6 @@ def xla_sparse_dense_matmul_grad_with_sgd_and_static_buffer_size(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "XlaSparseDenseMatmulGradWithSgdAndStaticBufferSize",
                 name,
                 row_pointers,

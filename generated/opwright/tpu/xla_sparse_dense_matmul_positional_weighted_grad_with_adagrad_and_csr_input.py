@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -355,7 +353,7 @@ class XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInput(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(row_pointers) is EagerTensor
                     or type(row_pointers) is int
@@ -386,7 +384,6 @@ class XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInput(Op):
                     op.updated_embedding_table_accumulator,
                     op.updated_weights,
                 ) = execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInput",
                     None,
                     row_pointers,
@@ -455,7 +452,9 @@ class XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInput(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInput.Options()
-MERGE = XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInput.Options.merge
+MERGE = merging(
+    XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInput.Options
+)
 
 
 @describe_missing_args
@@ -591,8 +590,7 @@ def xla_sparse_dense_matmul_positional_weighted_grad_with_adagrad_and_csr_input(
     _result: XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInputOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(row_pointers) is EagerTensor
                 or type(row_pointers) is int
@@ -620,7 +618,6 @@ def xla_sparse_dense_matmul_positional_weighted_grad_with_adagrad_and_csr_input(
         ):
             _result = XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInputOutputs._make(
                 execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulPositionalWeightedGradWithAdagradAndCsrInput",
                     name,
                     row_pointers,

@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -261,7 +259,7 @@ class XlaSparseDenseMatmulPositionalWeightedWithCsrInput(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(row_pointers) is EagerTensor
                     or type(row_pointers) is int
@@ -288,7 +286,6 @@ class XlaSparseDenseMatmulPositionalWeightedWithCsrInput(Op):
                 )
             ):
                 op.activations, op.preserved_received_unique_vectors = execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulPositionalWeightedWithCsrInput",
                     None,
                     row_pointers,
@@ -342,7 +339,7 @@ class XlaSparseDenseMatmulPositionalWeightedWithCsrInput(Op):
 
 
 DEFAULTS = XlaSparseDenseMatmulPositionalWeightedWithCsrInput.Options()
-MERGE = XlaSparseDenseMatmulPositionalWeightedWithCsrInput.Options.merge
+MERGE = merging(XlaSparseDenseMatmulPositionalWeightedWithCsrInput.Options)
 
 
 @describe_missing_args
@@ -444,8 +441,7 @@ def xla_sparse_dense_matmul_positional_weighted_with_csr_input(
     _result: XlaSparseDenseMatmulPositionalWeightedWithCsrInputOutputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(row_pointers) is EagerTensor
                 or type(row_pointers) is int
@@ -473,7 +469,6 @@ def xla_sparse_dense_matmul_positional_weighted_with_csr_input(
         ):
             _result = XlaSparseDenseMatmulPositionalWeightedWithCsrInputOutputs._make(
                 execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulPositionalWeightedWithCsrInput",
                     name,
                     row_pointers,

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -266,7 +264,7 @@ class XlaSparseDenseMatmulWithCsrInput(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(row_pointers) is EagerTensor
                     or type(row_pointers) is int
@@ -295,7 +293,6 @@ class XlaSparseDenseMatmulWithCsrInput(TensorOp[T]):
                 )
             ):
                 op.activations = execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulWithCsrInput",
                     None,
                     row_pointers,
@@ -343,7 +340,7 @@ class XlaSparseDenseMatmulWithCsrInput(TensorOp[T]):
 
 
 DEFAULTS = XlaSparseDenseMatmulWithCsrInput.Options()
-MERGE = XlaSparseDenseMatmulWithCsrInput.Options.merge
+MERGE = merging(XlaSparseDenseMatmulWithCsrInput.Options)
 
 
 @describe_missing_args
@@ -450,8 +447,7 @@ def xla_sparse_dense_matmul_with_csr_input(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(row_pointers) is EagerTensor
                 or type(row_pointers) is int
@@ -480,7 +476,6 @@ def xla_sparse_dense_matmul_with_csr_input(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "XlaSparseDenseMatmulWithCsrInput",
                 name,
                 row_pointers,

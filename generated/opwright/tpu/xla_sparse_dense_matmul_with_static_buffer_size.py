@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     TFloat32,
     TInt32,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -268,7 +266,7 @@ class XlaSparseDenseMatmulWithStaticBufferSize(TensorOp[TFloat32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(row_pointers) is EagerTensor
                     or type(row_pointers) is int
@@ -297,7 +295,6 @@ class XlaSparseDenseMatmulWithStaticBufferSize(TensorOp[TFloat32]):
                 )
             ):
                 op.activations = execute(
-                    context[CURRENT],
                     "XlaSparseDenseMatmulWithStaticBufferSize",
                     None,
                     row_pointers,
@@ -351,7 +348,7 @@ class XlaSparseDenseMatmulWithStaticBufferSize(TensorOp[TFloat32]):
 
 
 DEFAULTS = XlaSparseDenseMatmulWithStaticBufferSize.Options()
-MERGE = XlaSparseDenseMatmulWithStaticBufferSize.Options.merge
+MERGE = merging(XlaSparseDenseMatmulWithStaticBufferSize.Options)
 
 
 @describe_missing_args
@@ -462,8 +459,7 @@ def xla_sparse_dense_matmul_with_static_buffer_size(
     _result: Output[TFloat32]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(row_pointers) is EagerTensor
                 or type(row_pointers) is int
@@ -492,7 +488,6 @@ def xla_sparse_dense_matmul_with_static_buffer_size(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "XlaSparseDenseMatmulWithStaticBufferSize",
                 name,
                 row_pointers,

@@ -6,21 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
     are_held,
-    context,
     describe_missing_args,
     dtype_of,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -149,7 +146,7 @@ class AccumulatorApplyGradient(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(local_step) is EagerTensor
                     or type(local_step) is int
@@ -158,14 +155,7 @@ class AccumulatorApplyGradient(Op):
                 )
                 and _holds(handle, local_step, gradient)
             ):
-                execute(
-                    context[CURRENT],
-                    "AccumulatorApplyGradient",
-                    None,
-                    handle,
-                    local_step,
-                    gradient,
-                )
+                execute("AccumulatorApplyGradient", None, handle, local_step, gradient)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -233,8 +223,7 @@ def accumulator_apply_gradient(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(local_step) is EagerTensor
                 or type(local_step) is int
@@ -244,12 +233,7 @@ def accumulator_apply_gradient(
             and _holds(handle, local_step, gradient)
         ):
             _result = execute(
-                context[CURRENT],
-                "AccumulatorApplyGradient",
-                name,
-                handle,
-                local_step,
-                gradient,
+                "AccumulatorApplyGradient", name, handle, local_step, gradient
             )
             return _result
     except Exception as error:

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -105,10 +102,8 @@ class AccumulatorNumAccumulated(TensorOp[TInt32]):
         op: AccumulatorNumAccumulated = new(AccumulatorNumAccumulated)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.num_accumulated = execute(
-                    context[CURRENT], "AccumulatorNumAccumulated", None, handle
-                )
+            if scope.eager and is_eager():
+                op.num_accumulated = execute("AccumulatorNumAccumulated", None, handle)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -155,10 +150,8 @@ def accumulator_num_accumulated(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "AccumulatorNumAccumulated", name, handle
-            )
+        if is_eager():
+            _result = execute("AccumulatorNumAccumulated", name, handle)
             return _result
     except Exception as error:
         fast_path_error = error

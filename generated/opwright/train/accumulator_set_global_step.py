@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -116,7 +113,7 @@ class AccumulatorSetGlobalStep(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(new_global_step) is EagerTensor
                     or type(new_global_step) is int
@@ -124,13 +121,7 @@ class AccumulatorSetGlobalStep(Op):
                     or fits(TInt64, new_global_step)
                 )
             ):
-                execute(
-                    context[CURRENT],
-                    "AccumulatorSetGlobalStep",
-                    None,
-                    handle,
-                    new_global_step,
-                )
+                execute("AccumulatorSetGlobalStep", None, handle, new_global_step)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -180,23 +171,13 @@ def accumulator_set_global_step(
     fast_path_error = None
     _result: Operation | None
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(new_global_step) is EagerTensor
-                or type(new_global_step) is int
-                and -9223372036854775808 <= new_global_step <= 9223372036854775807
-                or fits(TInt64, new_global_step)
-            )
+        if is_eager() and (
+            type(new_global_step) is EagerTensor
+            or type(new_global_step) is int
+            and -9223372036854775808 <= new_global_step <= 9223372036854775807
+            or fits(TInt64, new_global_step)
         ):
-            _result = execute(
-                context[CURRENT],
-                "AccumulatorSetGlobalStep",
-                name,
-                handle,
-                new_global_step,
-            )
+            _result = execute("AccumulatorSetGlobalStep", name, handle, new_global_step)
             return _result
     except Exception as error:
         fast_path_error = error

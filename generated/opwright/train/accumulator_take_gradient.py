@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -17,11 +15,10 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -151,7 +148,7 @@ class AccumulatorTakeGradient(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_required) is EagerTensor
                     or type(num_required) is int
@@ -160,7 +157,6 @@ class AccumulatorTakeGradient(TensorOp[Dtype]):
                 )
             ):
                 op.average = execute(
-                    context[CURRENT],
                     "AccumulatorTakeGradient",
                     None,
                     handle,
@@ -228,18 +224,13 @@ def accumulator_take_gradient(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(num_required) is EagerTensor
-                or type(num_required) is int
-                and -2147483648 <= num_required <= 2147483647
-                or fits(TInt32, num_required)
-            )
+        if is_eager() and (
+            type(num_required) is EagerTensor
+            or type(num_required) is int
+            and -2147483648 <= num_required <= 2147483647
+            or fits(TInt32, num_required)
         ):
             _result = execute(
-                context[CURRENT],
                 "AccumulatorTakeGradient",
                 name,
                 handle,

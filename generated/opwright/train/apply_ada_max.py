@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -217,7 +215,7 @@ class ApplyAdaMax(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(beta1_power)
                     is type(lr)
@@ -230,7 +228,6 @@ class ApplyAdaMax(TensorOp[T]):
                 )
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "ApplyAdaMax",
                     None,
                     var,
@@ -257,7 +254,7 @@ class ApplyAdaMax(TensorOp[T]):
 
 
 DEFAULTS = ApplyAdaMax.Options()
-MERGE = ApplyAdaMax.Options.merge
+MERGE = merging(ApplyAdaMax.Options)
 
 
 @describe_missing_args
@@ -334,22 +331,17 @@ def apply_ada_max(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(beta1_power)
-                is type(lr)
-                is type(beta1)
-                is type(beta2)
-                is type(epsilon)
-                is type(grad)
-                is EagerTensor
-                or fit_together(None, beta1_power, lr, beta1, beta2, epsilon, grad)
-            )
+        if is_eager() and (
+            type(beta1_power)
+            is type(lr)
+            is type(beta1)
+            is type(beta2)
+            is type(epsilon)
+            is type(grad)
+            is EagerTensor
+            or fit_together(None, beta1_power, lr, beta1, beta2, epsilon, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "ApplyAdaMax",
                 name,
                 var,

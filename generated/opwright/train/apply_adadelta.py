@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -212,14 +210,13 @@ class ApplyAdadelta(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr) is type(rho) is type(epsilon) is type(grad) is EagerTensor
                     or fit_together(None, lr, rho, epsilon, grad)
                 )
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "ApplyAdadelta",
                     None,
                     var,
@@ -244,7 +241,7 @@ class ApplyAdadelta(TensorOp[T]):
 
 
 DEFAULTS = ApplyAdadelta.Options()
-MERGE = ApplyAdadelta.Options.merge
+MERGE = merging(ApplyAdadelta.Options)
 
 
 @describe_missing_args
@@ -319,16 +316,11 @@ def apply_adadelta(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(lr) is type(rho) is type(epsilon) is type(grad) is EagerTensor
-                or fit_together(None, lr, rho, epsilon, grad)
-            )
+        if is_eager() and (
+            type(lr) is type(rho) is type(epsilon) is type(grad) is EagerTensor
+            or fit_together(None, lr, rho, epsilon, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "ApplyAdadelta",
                 name,
                 var,

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -203,11 +201,10 @@ class ApplyAdagrad(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(lr) is type(grad) is EagerTensor or fit_pair(None, lr, grad))
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "ApplyAdagrad",
                     None,
                     var,
@@ -231,7 +228,7 @@ class ApplyAdagrad(TensorOp[T]):
 
 
 DEFAULTS = ApplyAdagrad.Options()
-MERGE = ApplyAdagrad.Options.merge
+MERGE = merging(ApplyAdagrad.Options)
 
 
 @describe_missing_args
@@ -300,13 +297,10 @@ def apply_adagrad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (type(lr) is type(grad) is EagerTensor or fit_pair(None, lr, grad))
+        if is_eager() and (
+            type(lr) is type(grad) is EagerTensor or fit_pair(None, lr, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "ApplyAdagrad",
                 name,
                 var,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,13 +15,13 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -217,7 +215,7 @@ class ApplyAdagradDA(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(global_step) is EagerTensor
                     or type(global_step) is int
@@ -230,7 +228,6 @@ class ApplyAdagradDA(TensorOp[T]):
                 )
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "ApplyAdagradDA",
                     None,
                     var,
@@ -265,7 +262,7 @@ class ApplyAdagradDA(TensorOp[T]):
 
 
 DEFAULTS = ApplyAdagradDA.Options()
-MERGE = ApplyAdagradDA.Options.merge
+MERGE = merging(ApplyAdagradDA.Options)
 
 
 @describe_missing_args
@@ -344,8 +341,7 @@ def apply_adagrad_da(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(global_step) is EagerTensor
                 or type(global_step) is int
@@ -358,7 +354,6 @@ def apply_adagrad_da(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "ApplyAdagradDA",
                 name,
                 var,

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -206,14 +204,13 @@ class ApplyAdagradV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr) is type(epsilon) is type(grad) is EagerTensor
                     or fit_together(None, lr, epsilon, grad)
                 )
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "ApplyAdagradV2",
                     None,
                     var,
@@ -238,7 +235,7 @@ class ApplyAdagradV2(TensorOp[T]):
 
 
 DEFAULTS = ApplyAdagradV2.Options()
-MERGE = ApplyAdagradV2.Options.merge
+MERGE = merging(ApplyAdagradV2.Options)
 
 
 @describe_missing_args
@@ -309,16 +306,11 @@ def apply_adagrad_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(lr) is type(epsilon) is type(grad) is EagerTensor
-                or fit_together(None, lr, epsilon, grad)
-            )
+        if is_eager() and (
+            type(lr) is type(epsilon) is type(grad) is EagerTensor
+            or fit_together(None, lr, epsilon, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "ApplyAdagradV2",
                 name,
                 var,

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -241,7 +239,7 @@ class ApplyAdam(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(beta1_power)
                     is type(beta2_power)
@@ -257,7 +255,6 @@ class ApplyAdam(TensorOp[T]):
                 )
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "ApplyAdam",
                     None,
                     var,
@@ -287,7 +284,7 @@ class ApplyAdam(TensorOp[T]):
 
 
 DEFAULTS = ApplyAdam.Options()
-MERGE = ApplyAdam.Options.merge
+MERGE = merging(ApplyAdam.Options)
 
 
 @describe_missing_args
@@ -374,25 +371,20 @@ def apply_adam(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(beta1_power)
-                is type(beta2_power)
-                is type(lr)
-                is type(beta1)
-                is type(beta2)
-                is type(epsilon)
-                is type(grad)
-                is EagerTensor
-                or fit_together(
-                    None, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad
-                )
+        if is_eager() and (
+            type(beta1_power)
+            is type(beta2_power)
+            is type(lr)
+            is type(beta1)
+            is type(beta2)
+            is type(epsilon)
+            is type(grad)
+            is EagerTensor
+            or fit_together(
+                None, beta1_power, beta2_power, lr, beta1, beta2, epsilon, grad
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "ApplyAdam",
                 name,
                 var,

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -219,7 +217,7 @@ class ApplyCenteredRMSProp(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr)
                     is type(rho)
@@ -231,7 +229,6 @@ class ApplyCenteredRMSProp(TensorOp[T]):
                 )
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "ApplyCenteredRMSProp",
                     None,
                     var,
@@ -258,7 +255,7 @@ class ApplyCenteredRMSProp(TensorOp[T]):
 
 
 DEFAULTS = ApplyCenteredRMSProp.Options()
-MERGE = ApplyCenteredRMSProp.Options.merge
+MERGE = merging(ApplyCenteredRMSProp.Options)
 
 
 @describe_missing_args
@@ -337,21 +334,16 @@ def apply_centered_rms_prop(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(lr)
-                is type(rho)
-                is type(momentum)
-                is type(epsilon)
-                is type(grad)
-                is EagerTensor
-                or fit_together(None, lr, rho, momentum, epsilon, grad)
-            )
+        if is_eager() and (
+            type(lr)
+            is type(rho)
+            is type(momentum)
+            is type(epsilon)
+            is type(grad)
+            is EagerTensor
+            or fit_together(None, lr, rho, momentum, epsilon, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "ApplyCenteredRMSProp",
                 name,
                 var,

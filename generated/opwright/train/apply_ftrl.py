@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -235,7 +233,7 @@ class ApplyFtrl(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(grad)
                     is type(lr)
@@ -247,7 +245,6 @@ class ApplyFtrl(TensorOp[T]):
                 )
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "ApplyFtrl",
                     None,
                     var,
@@ -278,7 +275,7 @@ class ApplyFtrl(TensorOp[T]):
 
 
 DEFAULTS = ApplyFtrl.Options()
-MERGE = ApplyFtrl.Options.merge
+MERGE = merging(ApplyFtrl.Options)
 
 
 @describe_missing_args
@@ -364,21 +361,16 @@ def apply_ftrl(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(grad)
-                is type(lr)
-                is type(l1)
-                is type(l2)
-                is type(lr_power)
-                is EagerTensor
-                or fit_together(None, grad, lr, l1, l2, lr_power)
-            )
+        if is_eager() and (
+            type(grad)
+            is type(lr)
+            is type(l1)
+            is type(l2)
+            is type(lr_power)
+            is EagerTensor
+            or fit_together(None, grad, lr, l1, l2, lr_power)
         ):
             _result = execute(
-                context[CURRENT],
                 "ApplyFtrl",
                 name,
                 var,

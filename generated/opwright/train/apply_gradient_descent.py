@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -182,14 +180,13 @@ class ApplyGradientDescent(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(alpha) is type(delta) is EagerTensor
                     or fit_pair(None, alpha, delta)
                 )
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "ApplyGradientDescent",
                     None,
                     var,
@@ -210,7 +207,7 @@ class ApplyGradientDescent(TensorOp[T]):
 
 
 DEFAULTS = ApplyGradientDescent.Options()
-MERGE = ApplyGradientDescent.Options.merge
+MERGE = merging(ApplyGradientDescent.Options)
 
 
 @describe_missing_args
@@ -271,16 +268,10 @@ def apply_gradient_descent(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(alpha) is type(delta) is EagerTensor
-                or fit_pair(None, alpha, delta)
-            )
+        if is_eager() and (
+            type(alpha) is type(delta) is EagerTensor or fit_pair(None, alpha, delta)
         ):
             _result = execute(
-                context[CURRENT],
                 "ApplyGradientDescent",
                 name,
                 var,

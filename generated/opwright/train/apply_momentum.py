@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -209,14 +207,13 @@ class ApplyMomentum(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr) is type(grad) is type(momentum) is EagerTensor
                     or fit_together(None, lr, grad, momentum)
                 )
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "ApplyMomentum",
                     None,
                     var,
@@ -241,7 +238,7 @@ class ApplyMomentum(TensorOp[T]):
 
 
 DEFAULTS = ApplyMomentum.Options()
-MERGE = ApplyMomentum.Options.merge
+MERGE = merging(ApplyMomentum.Options)
 
 
 @describe_missing_args
@@ -312,16 +309,11 @@ def apply_momentum(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(lr) is type(grad) is type(momentum) is EagerTensor
-                or fit_together(None, lr, grad, momentum)
-            )
+        if is_eager() and (
+            type(lr) is type(grad) is type(momentum) is EagerTensor
+            or fit_together(None, lr, grad, momentum)
         ):
             _result = execute(
-                context[CURRENT],
                 "ApplyMomentum",
                 name,
                 var,

@@ -6,21 +6,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -210,7 +208,7 @@ class ApplyPowerSign(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr)
                     is type(logbase)
@@ -223,7 +221,6 @@ class ApplyPowerSign(TensorOp[T]):
                 and _holds(sign_decay)
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "ApplyPowerSign",
                     None,
                     var,
@@ -248,7 +245,7 @@ class ApplyPowerSign(TensorOp[T]):
 
 
 DEFAULTS = ApplyPowerSign.Options()
-MERGE = ApplyPowerSign.Options.merge
+MERGE = merging(ApplyPowerSign.Options)
 
 
 def _holds(sign_decay: object) -> bool:
@@ -331,8 +328,7 @@ def apply_power_sign(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(lr)
                 is type(logbase)
@@ -345,7 +341,6 @@ def apply_power_sign(
             and _holds(sign_decay)
         ):
             _result = execute(
-                context[CURRENT],
                 "ApplyPowerSign",
                 name,
                 var,

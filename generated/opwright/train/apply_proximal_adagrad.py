@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -204,14 +202,13 @@ class ApplyProximalAdagrad(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr) is type(l1) is type(l2) is type(grad) is EagerTensor
                     or fit_together(None, lr, l1, l2, grad)
                 )
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "ApplyProximalAdagrad",
                     None,
                     var,
@@ -235,7 +232,7 @@ class ApplyProximalAdagrad(TensorOp[T]):
 
 
 DEFAULTS = ApplyProximalAdagrad.Options()
-MERGE = ApplyProximalAdagrad.Options.merge
+MERGE = merging(ApplyProximalAdagrad.Options)
 
 
 @describe_missing_args
@@ -308,16 +305,11 @@ def apply_proximal_adagrad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(lr) is type(l1) is type(l2) is type(grad) is EagerTensor
-                or fit_together(None, lr, l1, l2, grad)
-            )
+        if is_eager() and (
+            type(lr) is type(l1) is type(l2) is type(grad) is EagerTensor
+            or fit_together(None, lr, l1, l2, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "ApplyProximalAdagrad",
                 name,
                 var,

@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -200,14 +198,13 @@ class ApplyProximalGradientDescent(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(alpha) is type(l1) is type(l2) is type(delta) is EagerTensor
                     or fit_together(None, alpha, l1, l2, delta)
                 )
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "ApplyProximalGradientDescent",
                     None,
                     var,
@@ -230,7 +227,7 @@ class ApplyProximalGradientDescent(TensorOp[T]):
 
 
 DEFAULTS = ApplyProximalGradientDescent.Options()
-MERGE = ApplyProximalGradientDescent.Options.merge
+MERGE = merging(ApplyProximalGradientDescent.Options)
 
 
 @describe_missing_args
@@ -300,16 +297,11 @@ def apply_proximal_gradient_descent(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(alpha) is type(l1) is type(l2) is type(delta) is EagerTensor
-                or fit_together(None, alpha, l1, l2, delta)
-            )
+        if is_eager() and (
+            type(alpha) is type(l1) is type(l2) is type(delta) is EagerTensor
+            or fit_together(None, alpha, l1, l2, delta)
         ):
             _result = execute(
-                context[CURRENT],
                 "ApplyProximalGradientDescent",
                 name,
                 var,

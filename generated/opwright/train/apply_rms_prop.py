@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -210,7 +208,7 @@ class ApplyRMSProp(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr)
                     is type(rho)
@@ -222,7 +220,6 @@ class ApplyRMSProp(TensorOp[T]):
                 )
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "ApplyRMSProp",
                     None,
                     var,
@@ -248,7 +245,7 @@ class ApplyRMSProp(TensorOp[T]):
 
 
 DEFAULTS = ApplyRMSProp.Options()
-MERGE = ApplyRMSProp.Options.merge
+MERGE = merging(ApplyRMSProp.Options)
 
 
 @describe_missing_args
@@ -322,21 +319,16 @@ def apply_rms_prop(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(lr)
-                is type(rho)
-                is type(momentum)
-                is type(epsilon)
-                is type(grad)
-                is EagerTensor
-                or fit_together(None, lr, rho, momentum, epsilon, grad)
-            )
+        if is_eager() and (
+            type(lr)
+            is type(rho)
+            is type(momentum)
+            is type(epsilon)
+            is type(grad)
+            is EagerTensor
+            or fit_together(None, lr, rho, momentum, epsilon, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "ApplyRMSProp",
                 name,
                 var,

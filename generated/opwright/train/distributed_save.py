@@ -8,17 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -147,9 +145,8 @@ class DistributedSave(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "DistributedSave",
                     None,
                     dataset,
@@ -170,7 +167,7 @@ class DistributedSave(Op):
 
 
 DEFAULTS = DistributedSave.Options()
-MERGE = DistributedSave.Options.merge
+MERGE = merging(DistributedSave.Options)
 
 
 @describe_missing_args
@@ -218,9 +215,8 @@ def distributed_save(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "DistributedSave",
                 name,
                 dataset,

@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
     has_room,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -185,11 +183,10 @@ class GenerateVocabRemapping(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(num_new_vocab, opts.old_vocab_size)
             ):
                 op.remapping, op.num_present = execute(
-                    context[CURRENT],
                     "GenerateVocabRemapping",
                     None,
                     new_vocab_file,
@@ -217,7 +214,7 @@ class GenerateVocabRemapping(Op):
 
 
 DEFAULTS = GenerateVocabRemapping.Options()
-MERGE = GenerateVocabRemapping.Options.merge
+MERGE = merging(GenerateVocabRemapping.Options)
 
 
 def _holds(num_new_vocab: int, old_vocab_size: int) -> bool:
@@ -285,14 +282,9 @@ def generate_vocab_remapping(
     fast_path_error = None
     _result: GenerateVocabRemappingOutputs
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(num_new_vocab, old_vocab_size)
-        ):
+        if is_eager() and _holds(num_new_vocab, old_vocab_size):
             _result = GenerateVocabRemappingOutputs._make(
                 execute(
-                    context[CURRENT],
                     "GenerateVocabRemapping",
                     name,
                     new_vocab_file,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -150,9 +148,8 @@ class MergeV2Checkpoints(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "MergeV2Checkpoints",
                     None,
                     checkpoint_prefixes,
@@ -177,7 +174,7 @@ class MergeV2Checkpoints(Op):
 
 
 DEFAULTS = MergeV2Checkpoints.Options()
-MERGE = MergeV2Checkpoints.Options.merge
+MERGE = merging(MergeV2Checkpoints.Options)
 
 
 @describe_missing_args
@@ -228,9 +225,8 @@ def merge_v2_checkpoints(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "MergeV2Checkpoints",
                 name,
                 checkpoint_prefixes,

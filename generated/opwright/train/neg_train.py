@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, deprecated
@@ -155,7 +152,7 @@ class NegTrain(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(examples) is EagerTensor
                     or type(examples) is int
@@ -170,7 +167,6 @@ class NegTrain(Op):
                 )
             ):
                 execute(
-                    context[CURRENT],
                     "NegTrain",
                     None,
                     w_in,
@@ -258,8 +254,7 @@ def neg_train(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(examples) is EagerTensor
                 or type(examples) is int
@@ -274,7 +269,6 @@ def neg_train(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "NegTrain",
                 name,
                 w_in,

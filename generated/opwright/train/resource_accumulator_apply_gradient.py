@@ -8,21 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
     are_held,
-    context,
     describe_missing_args,
     dtype_of,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -161,7 +158,7 @@ class ResourceAccumulatorApplyGradient(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(local_step) is EagerTensor
                     or type(local_step) is int
@@ -171,7 +168,6 @@ class ResourceAccumulatorApplyGradient(Op):
                 and _holds(handle, local_step, gradient)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceAccumulatorApplyGradient",
                     None,
                     handle,
@@ -253,8 +249,7 @@ def resource_accumulator_apply_gradient(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(local_step) is EagerTensor
                 or type(local_step) is int
@@ -264,12 +259,7 @@ def resource_accumulator_apply_gradient(
             and _holds(handle, local_step, gradient)
         ):
             _result = execute(
-                context[CURRENT],
-                "ResourceAccumulatorApplyGradient",
-                name,
-                handle,
-                local_step,
-                gradient,
+                "ResourceAccumulatorApplyGradient", name, handle, local_step, gradient
             )
             return _result
     except Exception as error:

@@ -8,17 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -113,9 +110,9 @@ class ResourceAccumulatorNumAccumulated(TensorOp[TInt32]):
         op: ResourceAccumulatorNumAccumulated = new(ResourceAccumulatorNumAccumulated)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(handle):
+            if scope.eager and is_eager() and _holds(handle):
                 op.num_accumulated = execute(
-                    context[CURRENT], "ResourceAccumulatorNumAccumulated", None, handle
+                    "ResourceAccumulatorNumAccumulated", None, handle
                 )
                 return op
         except Exception as error:
@@ -172,10 +169,8 @@ def resource_accumulator_num_accumulated(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack and _holds(handle):
-            _result = execute(
-                context[CURRENT], "ResourceAccumulatorNumAccumulated", name, handle
-            )
+        if is_eager() and _holds(handle):
+            _result = execute("ResourceAccumulatorNumAccumulated", name, handle)
             return _result
     except Exception as error:
         fast_path_error = error

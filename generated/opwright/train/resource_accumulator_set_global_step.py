@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -126,7 +123,7 @@ class ResourceAccumulatorSetGlobalStep(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(new_global_step) is EagerTensor
                     or type(new_global_step) is int
@@ -136,11 +133,7 @@ class ResourceAccumulatorSetGlobalStep(Op):
                 and _holds(handle, new_global_step)
             ):
                 execute(
-                    context[CURRENT],
-                    "ResourceAccumulatorSetGlobalStep",
-                    None,
-                    handle,
-                    new_global_step,
+                    "ResourceAccumulatorSetGlobalStep", None, handle, new_global_step
                 )
                 return op
         except Exception as error:
@@ -202,8 +195,7 @@ def resource_accumulator_set_global_step(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(new_global_step) is EagerTensor
                 or type(new_global_step) is int
@@ -213,11 +205,7 @@ def resource_accumulator_set_global_step(
             and _holds(handle, new_global_step)
         ):
             _result = execute(
-                context[CURRENT],
-                "ResourceAccumulatorSetGlobalStep",
-                name,
-                handle,
-                new_global_step,
+                "ResourceAccumulatorSetGlobalStep", name, handle, new_global_step
             )
             return _result
     except Exception as error:

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -17,12 +15,11 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -165,7 +162,7 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_required) is EagerTensor
                     or type(num_required) is int
@@ -175,7 +172,6 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
                 and _holds(handle, num_required)
             ):
                 op.average = execute(
-                    context[CURRENT],
                     "ResourceAccumulatorTakeGradient",
                     None,
                     handle,
@@ -255,8 +251,7 @@ def resource_accumulator_take_gradient(
     _result: Output[UDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_required) is EagerTensor
                 or type(num_required) is int
@@ -266,7 +261,6 @@ def resource_accumulator_take_gradient(
             and _holds(handle, num_required)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceAccumulatorTakeGradient",
                 name,
                 handle,

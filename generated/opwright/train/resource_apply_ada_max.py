@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,13 +13,13 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -210,7 +208,7 @@ class ResourceApplyAdaMax(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(beta1_power)
                     is type(lr)
@@ -224,7 +222,6 @@ class ResourceApplyAdaMax(Op):
                 and _holds(var, m, v, beta1_power, lr, beta1, beta2, epsilon, grad)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceApplyAdaMax",
                     None,
                     var,
@@ -251,7 +248,7 @@ class ResourceApplyAdaMax(Op):
 
 
 DEFAULTS = ResourceApplyAdaMax.Options()
-MERGE = ResourceApplyAdaMax.Options.merge
+MERGE = merging(ResourceApplyAdaMax.Options)
 
 
 def _holds(
@@ -345,8 +342,7 @@ def resource_apply_ada_max(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(beta1_power)
                 is type(lr)
@@ -360,7 +356,6 @@ def resource_apply_ada_max(
             and _holds(var, m, v, beta1_power, lr, beta1, beta2, epsilon, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceApplyAdaMax",
                 name,
                 var,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,15 +13,15 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     elements_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     known_held_of,
+    merging,
     new,
     product_of,
 )
@@ -211,7 +209,7 @@ class ResourceApplyAdadelta(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr) is type(rho) is type(epsilon) is type(grad) is EagerTensor
                     or fit_together(None, lr, rho, epsilon, grad)
@@ -219,7 +217,6 @@ class ResourceApplyAdadelta(Op):
                 and _holds(var, accum, accum_update, lr, rho, epsilon, grad)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceApplyAdadelta",
                     None,
                     var,
@@ -244,7 +241,7 @@ class ResourceApplyAdadelta(Op):
 
 
 DEFAULTS = ResourceApplyAdadelta.Options()
-MERGE = ResourceApplyAdadelta.Options.merge
+MERGE = merging(ResourceApplyAdadelta.Options)
 
 
 def _holds(
@@ -335,8 +332,7 @@ def resource_apply_adadelta(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(lr) is type(rho) is type(epsilon) is type(grad) is EagerTensor
                 or fit_together(None, lr, rho, epsilon, grad)
@@ -344,7 +340,6 @@ def resource_apply_adadelta(
             and _holds(var, accum, accum_update, lr, rho, epsilon, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceApplyAdadelta",
                 name,
                 var,

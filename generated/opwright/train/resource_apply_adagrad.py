@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,13 +13,13 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -195,12 +193,11 @@ class ResourceApplyAdagrad(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(lr) is type(grad) is EagerTensor or fit_pair(None, lr, grad))
                 and _holds(var, accum, lr, grad)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceApplyAdagrad",
                     None,
                     var,
@@ -224,7 +221,7 @@ class ResourceApplyAdagrad(Op):
 
 
 DEFAULTS = ResourceApplyAdagrad.Options()
-MERGE = ResourceApplyAdagrad.Options.merge
+MERGE = merging(ResourceApplyAdagrad.Options)
 
 
 def _holds(var: object, accum: object, lr: object, grad: object) -> bool:
@@ -297,13 +294,11 @@ def resource_apply_adagrad(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (type(lr) is type(grad) is EagerTensor or fit_pair(None, lr, grad))
             and _holds(var, accum, lr, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceApplyAdagrad",
                 name,
                 var,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -16,14 +14,14 @@ from opwright_runtime.gencode import (
     TInt64,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
     fit_together,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -209,7 +207,7 @@ class ResourceApplyAdagradDA(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(global_step) is EagerTensor
                     or type(global_step) is int
@@ -231,7 +229,6 @@ class ResourceApplyAdagradDA(Op):
                 )
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceApplyAdagradDA",
                     None,
                     var,
@@ -266,7 +263,7 @@ class ResourceApplyAdagradDA(Op):
 
 
 DEFAULTS = ResourceApplyAdagradDA.Options()
-MERGE = ResourceApplyAdagradDA.Options.merge
+MERGE = merging(ResourceApplyAdagradDA.Options)
 
 
 def _holds(
@@ -362,8 +359,7 @@ def resource_apply_adagrad_da(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(global_step) is EagerTensor
                 or type(global_step) is int
@@ -385,7 +381,6 @@ def resource_apply_adagrad_da(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceApplyAdagradDA",
                 name,
                 var,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,13 +13,13 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -200,7 +198,7 @@ class ResourceApplyAdagradV2(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr) is type(epsilon) is type(grad) is EagerTensor
                     or fit_together(None, lr, epsilon, grad)
@@ -208,7 +206,6 @@ class ResourceApplyAdagradV2(Op):
                 and _holds(var, accum, lr, epsilon, grad)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceApplyAdagradV2",
                     None,
                     var,
@@ -233,7 +230,7 @@ class ResourceApplyAdagradV2(Op):
 
 
 DEFAULTS = ResourceApplyAdagradV2.Options()
-MERGE = ResourceApplyAdagradV2.Options.merge
+MERGE = merging(ResourceApplyAdagradV2.Options)
 
 
 def _holds(
@@ -310,8 +307,7 @@ def resource_apply_adagrad_v2(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(lr) is type(epsilon) is type(grad) is EagerTensor
                 or fit_together(None, lr, epsilon, grad)
@@ -319,7 +315,6 @@ def resource_apply_adagrad_v2(
             and _holds(var, accum, lr, epsilon, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceApplyAdagradV2",
                 name,
                 var,

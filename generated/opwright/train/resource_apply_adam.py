@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,13 +13,13 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -234,7 +232,7 @@ class ResourceApplyAdam(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(beta1_power)
                     is type(beta2_power)
@@ -253,7 +251,6 @@ class ResourceApplyAdam(Op):
                 )
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceApplyAdam",
                     None,
                     var,
@@ -283,7 +280,7 @@ class ResourceApplyAdam(Op):
 
 
 DEFAULTS = ResourceApplyAdam.Options()
-MERGE = ResourceApplyAdam.Options.merge
+MERGE = merging(ResourceApplyAdam.Options)
 
 
 def _holds(
@@ -391,8 +388,7 @@ def resource_apply_adam(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(beta1_power)
                 is type(beta2_power)
@@ -411,7 +407,6 @@ def resource_apply_adam(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceApplyAdam",
                 name,
                 var,

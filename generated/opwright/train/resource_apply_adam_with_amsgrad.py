@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,15 +13,15 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     elements_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     known_held_of,
+    merging,
     new,
     product_of,
 )
@@ -232,7 +230,7 @@ class ResourceApplyAdamWithAmsgrad(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(beta1_power)
                     is type(beta2_power)
@@ -261,7 +259,6 @@ class ResourceApplyAdamWithAmsgrad(Op):
                 )
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceApplyAdamWithAmsgrad",
                     None,
                     var,
@@ -302,7 +299,7 @@ class ResourceApplyAdamWithAmsgrad(Op):
 
 
 DEFAULTS = ResourceApplyAdamWithAmsgrad.Options()
-MERGE = ResourceApplyAdamWithAmsgrad.Options.merge
+MERGE = merging(ResourceApplyAdamWithAmsgrad.Options)
 
 
 def _holds(
@@ -411,8 +408,7 @@ def resource_apply_adam_with_amsgrad(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(beta1_power)
                 is type(beta2_power)
@@ -441,7 +437,6 @@ def resource_apply_adam_with_amsgrad(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceApplyAdamWithAmsgrad",
                 name,
                 var,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,13 +13,13 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -211,7 +209,7 @@ class ResourceApplyCenteredRMSProp(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr)
                     is type(rho)
@@ -224,7 +222,6 @@ class ResourceApplyCenteredRMSProp(Op):
                 and _holds(var, mg, ms, mom, lr, rho, momentum, epsilon, grad)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceApplyCenteredRMSProp",
                     None,
                     var,
@@ -251,7 +248,7 @@ class ResourceApplyCenteredRMSProp(Op):
 
 
 DEFAULTS = ResourceApplyCenteredRMSProp.Options()
-MERGE = ResourceApplyCenteredRMSProp.Options.merge
+MERGE = merging(ResourceApplyCenteredRMSProp.Options)
 
 
 def _holds(
@@ -345,8 +342,7 @@ def resource_apply_centered_rms_prop(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(lr)
                 is type(rho)
@@ -359,7 +355,6 @@ def resource_apply_centered_rms_prop(
             and _holds(var, mg, ms, mom, lr, rho, momentum, epsilon, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceApplyCenteredRMSProp",
                 name,
                 var,

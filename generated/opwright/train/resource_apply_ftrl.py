@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,13 +13,13 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -230,7 +228,7 @@ class ResourceApplyFtrl(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(grad)
                     is type(lr)
@@ -243,7 +241,6 @@ class ResourceApplyFtrl(Op):
                 and _holds(var, accum, linear, grad, lr, l1, l2, lr_power)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceApplyFtrl",
                     None,
                     var,
@@ -274,7 +271,7 @@ class ResourceApplyFtrl(Op):
 
 
 DEFAULTS = ResourceApplyFtrl.Options()
-MERGE = ResourceApplyFtrl.Options.merge
+MERGE = merging(ResourceApplyFtrl.Options)
 
 
 def _holds(
@@ -375,8 +372,7 @@ def resource_apply_ftrl(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(grad)
                 is type(lr)
@@ -389,7 +385,6 @@ def resource_apply_ftrl(
             and _holds(var, accum, linear, grad, lr, l1, l2, lr_power)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceApplyFtrl",
                 name,
                 var,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,13 +13,13 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -240,7 +238,7 @@ class ResourceApplyFtrlV2(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(grad)
                     is type(lr)
@@ -254,7 +252,6 @@ class ResourceApplyFtrlV2(Op):
                 and _holds(var, accum, linear, grad, lr, l1, l2, l2_shrinkage, lr_power)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceApplyFtrlV2",
                     None,
                     var,
@@ -286,7 +283,7 @@ class ResourceApplyFtrlV2(Op):
 
 
 DEFAULTS = ResourceApplyFtrlV2.Options()
-MERGE = ResourceApplyFtrlV2.Options.merge
+MERGE = merging(ResourceApplyFtrlV2.Options)
 
 
 def _holds(
@@ -395,8 +392,7 @@ def resource_apply_ftrl_v2(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(grad)
                 is type(lr)
@@ -410,7 +406,6 @@ def resource_apply_ftrl_v2(
             and _holds(var, accum, linear, grad, lr, l1, l2, l2_shrinkage, lr_power)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceApplyFtrlV2",
                 name,
                 var,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,13 +13,13 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -173,7 +171,7 @@ class ResourceApplyGradientDescent(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(alpha) is type(delta) is EagerTensor
                     or fit_pair(None, alpha, delta)
@@ -181,7 +179,6 @@ class ResourceApplyGradientDescent(Op):
                 and _holds(var, alpha, delta)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceApplyGradientDescent",
                     None,
                     var,
@@ -202,7 +199,7 @@ class ResourceApplyGradientDescent(Op):
 
 
 DEFAULTS = ResourceApplyGradientDescent.Options()
-MERGE = ResourceApplyGradientDescent.Options.merge
+MERGE = merging(ResourceApplyGradientDescent.Options)
 
 
 def _holds(var: object, alpha: object, delta: object) -> bool:
@@ -267,8 +264,7 @@ def resource_apply_gradient_descent(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(alpha) is type(delta) is EagerTensor
                 or fit_pair(None, alpha, delta)
@@ -276,7 +272,6 @@ def resource_apply_gradient_descent(
             and _holds(var, alpha, delta)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceApplyGradientDescent",
                 name,
                 var,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,13 +13,13 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -200,7 +198,7 @@ class ResourceApplyKerasMomentum(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr) is type(grad) is type(momentum) is EagerTensor
                     or fit_together(None, lr, grad, momentum)
@@ -208,7 +206,6 @@ class ResourceApplyKerasMomentum(Op):
                 and _holds(var, accum, lr, grad, momentum)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceApplyKerasMomentum",
                     None,
                     var,
@@ -233,7 +230,7 @@ class ResourceApplyKerasMomentum(Op):
 
 
 DEFAULTS = ResourceApplyKerasMomentum.Options()
-MERGE = ResourceApplyKerasMomentum.Options.merge
+MERGE = merging(ResourceApplyKerasMomentum.Options)
 
 
 def _holds(
@@ -311,8 +308,7 @@ def resource_apply_keras_momentum(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(lr) is type(grad) is type(momentum) is EagerTensor
                 or fit_together(None, lr, grad, momentum)
@@ -320,7 +316,6 @@ def resource_apply_keras_momentum(
             and _holds(var, accum, lr, grad, momentum)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceApplyKerasMomentum",
                 name,
                 var,

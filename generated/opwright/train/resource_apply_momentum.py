@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,13 +13,13 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -201,7 +199,7 @@ class ResourceApplyMomentum(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr) is type(grad) is type(momentum) is EagerTensor
                     or fit_together(None, lr, grad, momentum)
@@ -209,7 +207,6 @@ class ResourceApplyMomentum(Op):
                 and _holds(var, accum, lr, grad, momentum)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceApplyMomentum",
                     None,
                     var,
@@ -234,7 +231,7 @@ class ResourceApplyMomentum(Op):
 
 
 DEFAULTS = ResourceApplyMomentum.Options()
-MERGE = ResourceApplyMomentum.Options.merge
+MERGE = merging(ResourceApplyMomentum.Options)
 
 
 def _holds(
@@ -312,8 +309,7 @@ def resource_apply_momentum(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(lr) is type(grad) is type(momentum) is EagerTensor
                 or fit_together(None, lr, grad, momentum)
@@ -321,7 +317,6 @@ def resource_apply_momentum(
             and _holds(var, accum, lr, grad, momentum)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceApplyMomentum",
                 name,
                 var,

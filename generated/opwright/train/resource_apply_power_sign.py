@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,14 +13,14 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     elements_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -205,7 +203,7 @@ class ResourceApplyPowerSign(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr)
                     is type(logbase)
@@ -218,7 +216,6 @@ class ResourceApplyPowerSign(Op):
                 and _holds(var, m, lr, logbase, sign_decay, beta, grad)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceApplyPowerSign",
                     None,
                     var,
@@ -243,7 +240,7 @@ class ResourceApplyPowerSign(Op):
 
 
 DEFAULTS = ResourceApplyPowerSign.Options()
-MERGE = ResourceApplyPowerSign.Options.merge
+MERGE = merging(ResourceApplyPowerSign.Options)
 
 
 def _holds(
@@ -333,8 +330,7 @@ def resource_apply_power_sign(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(lr)
                 is type(logbase)
@@ -347,7 +343,6 @@ def resource_apply_power_sign(
             and _holds(var, m, lr, logbase, sign_decay, beta, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceApplyPowerSign",
                 name,
                 var,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,13 +13,13 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -197,7 +195,7 @@ class ResourceApplyProximalAdagrad(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr) is type(l1) is type(l2) is type(grad) is EagerTensor
                     or fit_together(None, lr, l1, l2, grad)
@@ -205,7 +203,6 @@ class ResourceApplyProximalAdagrad(Op):
                 and _holds(var, accum, lr, l1, l2, grad)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceApplyProximalAdagrad",
                     None,
                     var,
@@ -229,7 +226,7 @@ class ResourceApplyProximalAdagrad(Op):
 
 
 DEFAULTS = ResourceApplyProximalAdagrad.Options()
-MERGE = ResourceApplyProximalAdagrad.Options.merge
+MERGE = merging(ResourceApplyProximalAdagrad.Options)
 
 
 def _holds(
@@ -309,8 +306,7 @@ def resource_apply_proximal_adagrad(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(lr) is type(l1) is type(l2) is type(grad) is EagerTensor
                 or fit_together(None, lr, l1, l2, grad)
@@ -318,7 +314,6 @@ def resource_apply_proximal_adagrad(
             and _holds(var, accum, lr, l1, l2, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceApplyProximalAdagrad",
                 name,
                 var,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,13 +13,13 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -196,7 +194,7 @@ class ResourceApplyProximalGradientDescent(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(alpha) is type(l1) is type(l2) is type(delta) is EagerTensor
                     or fit_together(None, alpha, l1, l2, delta)
@@ -204,7 +202,6 @@ class ResourceApplyProximalGradientDescent(Op):
                 and _holds(var, alpha, l1, l2, delta)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceApplyProximalGradientDescent",
                     None,
                     var,
@@ -227,7 +224,7 @@ class ResourceApplyProximalGradientDescent(Op):
 
 
 DEFAULTS = ResourceApplyProximalGradientDescent.Options()
-MERGE = ResourceApplyProximalGradientDescent.Options.merge
+MERGE = merging(ResourceApplyProximalGradientDescent.Options)
 
 
 def _holds(var: object, alpha: object, l1: object, l2: object, delta: object) -> bool:
@@ -302,8 +299,7 @@ def resource_apply_proximal_gradient_descent(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(alpha) is type(l1) is type(l2) is type(delta) is EagerTensor
                 or fit_together(None, alpha, l1, l2, delta)
@@ -311,7 +307,6 @@ def resource_apply_proximal_gradient_descent(
             and _holds(var, alpha, l1, l2, delta)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceApplyProximalGradientDescent",
                 name,
                 var,

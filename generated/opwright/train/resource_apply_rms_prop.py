@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,13 +13,13 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -205,7 +203,7 @@ class ResourceApplyRMSProp(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr)
                     is type(rho)
@@ -218,7 +216,6 @@ class ResourceApplyRMSProp(Op):
                 and _holds(var, ms, mom, lr, rho, momentum, epsilon, grad)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceApplyRMSProp",
                     None,
                     var,
@@ -244,7 +241,7 @@ class ResourceApplyRMSProp(Op):
 
 
 DEFAULTS = ResourceApplyRMSProp.Options()
-MERGE = ResourceApplyRMSProp.Options.merge
+MERGE = merging(ResourceApplyRMSProp.Options)
 
 
 def _holds(
@@ -332,8 +329,7 @@ def resource_apply_rms_prop(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(lr)
                 is type(rho)
@@ -346,7 +342,6 @@ def resource_apply_rms_prop(
             and _holds(var, ms, mom, lr, rho, momentum, epsilon, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceApplyRMSProp",
                 name,
                 var,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -18,11 +16,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -212,9 +210,8 @@ class ResourceConditionalAccumulator(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "ResourceConditionalAccumulator",
                     None,
                     "dtype",
@@ -246,7 +243,7 @@ class ResourceConditionalAccumulator(TensorOp[TResource]):
 
 
 DEFAULTS = ResourceConditionalAccumulator.Options()
-MERGE = ResourceConditionalAccumulator.Options.merge
+MERGE = merging(ResourceConditionalAccumulator.Options)
 
 
 @describe_missing_args
@@ -319,9 +316,8 @@ def resource_conditional_accumulator(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ResourceConditionalAccumulator",
                 name,
                 "dtype",

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,14 +13,14 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     known_held_of,
+    merging,
     new,
     rank_of,
 )
@@ -230,7 +228,7 @@ class ResourceSparseApplyAdadelta(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr) is type(rho) is type(epsilon) is type(grad) is EagerTensor
                     or fit_together(None, lr, rho, epsilon, grad)
@@ -238,7 +236,6 @@ class ResourceSparseApplyAdadelta(Op):
                 and _holds(var, accum, accum_update, lr, rho, epsilon, grad)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceSparseApplyAdadelta",
                     None,
                     var,
@@ -264,7 +261,7 @@ class ResourceSparseApplyAdadelta(Op):
 
 
 DEFAULTS = ResourceSparseApplyAdadelta.Options()
-MERGE = ResourceSparseApplyAdadelta.Options.merge
+MERGE = merging(ResourceSparseApplyAdadelta.Options)
 
 
 def _holds(
@@ -364,8 +361,7 @@ def resource_sparse_apply_adadelta(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(lr) is type(rho) is type(epsilon) is type(grad) is EagerTensor
                 or fit_together(None, lr, rho, epsilon, grad)
@@ -373,7 +369,6 @@ def resource_sparse_apply_adadelta(
             and _holds(var, accum, accum_update, lr, rho, epsilon, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceSparseApplyAdadelta",
                 name,
                 var,

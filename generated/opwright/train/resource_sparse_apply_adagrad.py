@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,13 +13,13 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -219,12 +217,11 @@ class ResourceSparseApplyAdagrad(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(lr) is type(grad) is EagerTensor or fit_pair(None, lr, grad))
                 and _holds(var, accum, lr, grad)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceSparseApplyAdagrad",
                     None,
                     var,
@@ -249,7 +246,7 @@ class ResourceSparseApplyAdagrad(Op):
 
 
 DEFAULTS = ResourceSparseApplyAdagrad.Options()
-MERGE = ResourceSparseApplyAdagrad.Options.merge
+MERGE = merging(ResourceSparseApplyAdagrad.Options)
 
 
 def _holds(var: object, accum: object, lr: object, grad: object) -> bool:
@@ -333,13 +330,11 @@ def resource_sparse_apply_adagrad(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (type(lr) is type(grad) is EagerTensor or fit_pair(None, lr, grad))
             and _holds(var, accum, lr, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceSparseApplyAdagrad",
                 name,
                 var,

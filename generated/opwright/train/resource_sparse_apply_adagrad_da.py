@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -18,15 +16,15 @@ from opwright_runtime.gencode import (
     TInt64,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
     fit_together,
     fits,
-    graphs,
+    is_eager,
     known_held_of,
+    merging,
     new,
     rank_of,
 )
@@ -239,7 +237,7 @@ class ResourceSparseApplyAdagradDA(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(global_step) is EagerTensor
                     or type(global_step) is int
@@ -261,7 +259,6 @@ class ResourceSparseApplyAdagradDA(Op):
                 )
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceSparseApplyAdagradDA",
                     None,
                     var,
@@ -298,7 +295,7 @@ class ResourceSparseApplyAdagradDA(Op):
 
 
 DEFAULTS = ResourceSparseApplyAdagradDA.Options()
-MERGE = ResourceSparseApplyAdagradDA.Options.merge
+MERGE = merging(ResourceSparseApplyAdagradDA.Options)
 
 
 def _holds(
@@ -405,8 +402,7 @@ def resource_sparse_apply_adagrad_da(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(global_step) is EagerTensor
                 or type(global_step) is int
@@ -428,7 +424,6 @@ def resource_sparse_apply_adagrad_da(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceSparseApplyAdagradDA",
                 name,
                 var,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,13 +15,13 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -223,7 +221,7 @@ class ResourceSparseApplyAdagradV2(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr) is type(epsilon) is type(grad) is EagerTensor
                     or fit_together(None, lr, epsilon, grad)
@@ -231,7 +229,6 @@ class ResourceSparseApplyAdagradV2(Op):
                 and _holds(var, accum, lr, epsilon, grad)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceSparseApplyAdagradV2",
                     None,
                     var,
@@ -257,7 +254,7 @@ class ResourceSparseApplyAdagradV2(Op):
 
 
 DEFAULTS = ResourceSparseApplyAdagradV2.Options()
-MERGE = ResourceSparseApplyAdagradV2.Options.merge
+MERGE = merging(ResourceSparseApplyAdagradV2.Options)
 
 
 def _holds(
@@ -344,8 +341,7 @@ def resource_sparse_apply_adagrad_v2(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(lr) is type(epsilon) is type(grad) is EagerTensor
                 or fit_together(None, lr, epsilon, grad)
@@ -353,7 +349,6 @@ def resource_sparse_apply_adagrad_v2(
             and _holds(var, accum, lr, epsilon, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceSparseApplyAdagradV2",
                 name,
                 var,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,14 +15,14 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     known_held_of,
+    merging,
     new,
     rank_of,
 )
@@ -245,7 +243,7 @@ class ResourceSparseApplyCenteredRMSProp(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr)
                     is type(rho)
@@ -258,7 +256,6 @@ class ResourceSparseApplyCenteredRMSProp(Op):
                 and _holds(var, mg, ms, mom, lr, rho, momentum, epsilon, grad)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceSparseApplyCenteredRMSProp",
                     None,
                     var,
@@ -286,7 +283,7 @@ class ResourceSparseApplyCenteredRMSProp(Op):
 
 
 DEFAULTS = ResourceSparseApplyCenteredRMSProp.Options()
-MERGE = ResourceSparseApplyCenteredRMSProp.Options.merge
+MERGE = merging(ResourceSparseApplyCenteredRMSProp.Options)
 
 
 def _holds(
@@ -392,8 +389,7 @@ def resource_sparse_apply_centered_rms_prop(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(lr)
                 is type(rho)
@@ -406,7 +402,6 @@ def resource_sparse_apply_centered_rms_prop(
             and _holds(var, mg, ms, mom, lr, rho, momentum, epsilon, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceSparseApplyCenteredRMSProp",
                 name,
                 var,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,13 +13,13 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -253,7 +251,7 @@ class ResourceSparseApplyFtrl(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(grad)
                     is type(lr)
@@ -266,7 +264,6 @@ class ResourceSparseApplyFtrl(Op):
                 and _holds(var, accum, linear, grad, lr, l1, l2, lr_power)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceSparseApplyFtrl",
                     None,
                     var,
@@ -298,7 +295,7 @@ class ResourceSparseApplyFtrl(Op):
 
 
 DEFAULTS = ResourceSparseApplyFtrl.Options()
-MERGE = ResourceSparseApplyFtrl.Options.merge
+MERGE = merging(ResourceSparseApplyFtrl.Options)
 
 
 def _holds(
@@ -409,8 +406,7 @@ def resource_sparse_apply_ftrl(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(grad)
                 is type(lr)
@@ -423,7 +419,6 @@ def resource_sparse_apply_ftrl(
             and _holds(var, accum, linear, grad, lr, l1, l2, lr_power)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceSparseApplyFtrl",
                 name,
                 var,

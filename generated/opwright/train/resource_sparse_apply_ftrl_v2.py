@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,13 +15,13 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -265,7 +263,7 @@ class ResourceSparseApplyFtrlV2(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(grad)
                     is type(lr)
@@ -279,7 +277,6 @@ class ResourceSparseApplyFtrlV2(Op):
                 and _holds(var, accum, linear, grad, lr, l1, l2, l2_shrinkage, lr_power)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceSparseApplyFtrlV2",
                     None,
                     var,
@@ -312,7 +309,7 @@ class ResourceSparseApplyFtrlV2(Op):
 
 
 DEFAULTS = ResourceSparseApplyFtrlV2.Options()
-MERGE = ResourceSparseApplyFtrlV2.Options.merge
+MERGE = merging(ResourceSparseApplyFtrlV2.Options)
 
 
 def _holds(
@@ -432,8 +429,7 @@ def resource_sparse_apply_ftrl_v2(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(grad)
                 is type(lr)
@@ -447,7 +443,6 @@ def resource_sparse_apply_ftrl_v2(
             and _holds(var, accum, linear, grad, lr, l1, l2, l2_shrinkage, lr_power)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceSparseApplyFtrlV2",
                 name,
                 var,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,14 +15,14 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     known_held_of,
+    merging,
     new,
     rank_of,
 )
@@ -229,7 +227,7 @@ class ResourceSparseApplyKerasMomentum(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr) is type(grad) is type(momentum) is EagerTensor
                     or fit_together(None, lr, grad, momentum)
@@ -237,7 +235,6 @@ class ResourceSparseApplyKerasMomentum(Op):
                 and _holds(var, accum, lr, grad, momentum)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceSparseApplyKerasMomentum",
                     None,
                     var,
@@ -263,7 +260,7 @@ class ResourceSparseApplyKerasMomentum(Op):
 
 
 DEFAULTS = ResourceSparseApplyKerasMomentum.Options()
-MERGE = ResourceSparseApplyKerasMomentum.Options.merge
+MERGE = merging(ResourceSparseApplyKerasMomentum.Options)
 
 
 def _holds(
@@ -353,8 +350,7 @@ def resource_sparse_apply_keras_momentum(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(lr) is type(grad) is type(momentum) is EagerTensor
                 or fit_together(None, lr, grad, momentum)
@@ -362,7 +358,6 @@ def resource_sparse_apply_keras_momentum(
             and _holds(var, accum, lr, grad, momentum)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceSparseApplyKerasMomentum",
                 name,
                 var,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,14 +15,14 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     known_held_of,
+    merging,
     new,
     rank_of,
 )
@@ -230,7 +228,7 @@ class ResourceSparseApplyMomentum(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr) is type(grad) is type(momentum) is EagerTensor
                     or fit_together(None, lr, grad, momentum)
@@ -238,7 +236,6 @@ class ResourceSparseApplyMomentum(Op):
                 and _holds(var, accum, lr, grad, momentum)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceSparseApplyMomentum",
                     None,
                     var,
@@ -264,7 +261,7 @@ class ResourceSparseApplyMomentum(Op):
 
 
 DEFAULTS = ResourceSparseApplyMomentum.Options()
-MERGE = ResourceSparseApplyMomentum.Options.merge
+MERGE = merging(ResourceSparseApplyMomentum.Options)
 
 
 def _holds(
@@ -355,8 +352,7 @@ def resource_sparse_apply_momentum(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(lr) is type(grad) is type(momentum) is EagerTensor
                 or fit_together(None, lr, grad, momentum)
@@ -364,7 +360,6 @@ def resource_sparse_apply_momentum(
             and _holds(var, accum, lr, grad, momentum)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceSparseApplyMomentum",
                 name,
                 var,

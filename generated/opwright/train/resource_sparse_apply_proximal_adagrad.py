@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,14 +15,14 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     known_held_of,
+    merging,
     new,
     rank_of,
 )
@@ -229,7 +227,7 @@ class ResourceSparseApplyProximalAdagrad(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr) is type(l1) is type(l2) is type(grad) is EagerTensor
                     or fit_together(None, lr, l1, l2, grad)
@@ -237,7 +235,6 @@ class ResourceSparseApplyProximalAdagrad(Op):
                 and _holds(var, accum, lr, l1, l2, grad)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceSparseApplyProximalAdagrad",
                     None,
                     var,
@@ -262,7 +259,7 @@ class ResourceSparseApplyProximalAdagrad(Op):
 
 
 DEFAULTS = ResourceSparseApplyProximalAdagrad.Options()
-MERGE = ResourceSparseApplyProximalAdagrad.Options.merge
+MERGE = merging(ResourceSparseApplyProximalAdagrad.Options)
 
 
 def _holds(
@@ -354,8 +351,7 @@ def resource_sparse_apply_proximal_adagrad(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(lr) is type(l1) is type(l2) is type(grad) is EagerTensor
                 or fit_together(None, lr, l1, l2, grad)
@@ -363,7 +359,6 @@ def resource_sparse_apply_proximal_adagrad(
             and _holds(var, accum, lr, l1, l2, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceSparseApplyProximalAdagrad",
                 name,
                 var,

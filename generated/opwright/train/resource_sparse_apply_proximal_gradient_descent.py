@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -17,14 +15,14 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     known_held_of,
+    merging,
     new,
     rank_of,
 )
@@ -230,7 +228,7 @@ class ResourceSparseApplyProximalGradientDescent(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(alpha) is type(l1) is type(l2) is type(grad) is EagerTensor
                     or fit_together(None, alpha, l1, l2, grad)
@@ -238,7 +236,6 @@ class ResourceSparseApplyProximalGradientDescent(Op):
                 and _holds(var, alpha, l1, l2, grad)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceSparseApplyProximalGradientDescent",
                     None,
                     var,
@@ -262,7 +259,7 @@ class ResourceSparseApplyProximalGradientDescent(Op):
 
 
 DEFAULTS = ResourceSparseApplyProximalGradientDescent.Options()
-MERGE = ResourceSparseApplyProximalGradientDescent.Options.merge
+MERGE = merging(ResourceSparseApplyProximalGradientDescent.Options)
 
 
 def _holds(var: object, alpha: object, l1: object, l2: object, grad: object) -> bool:
@@ -349,8 +346,7 @@ def resource_sparse_apply_proximal_gradient_descent(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(alpha) is type(l1) is type(l2) is type(grad) is EagerTensor
                 or fit_together(None, alpha, l1, l2, grad)
@@ -358,7 +354,6 @@ def resource_sparse_apply_proximal_gradient_descent(
             and _holds(var, alpha, l1, l2, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceSparseApplyProximalGradientDescent",
                 name,
                 var,

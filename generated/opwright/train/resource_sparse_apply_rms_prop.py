@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
@@ -15,14 +13,14 @@ from opwright_runtime.gencode import (
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     known_held_of,
+    merging,
     new,
     rank_of,
 )
@@ -231,7 +229,7 @@ class ResourceSparseApplyRMSProp(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr)
                     is type(rho)
@@ -244,7 +242,6 @@ class ResourceSparseApplyRMSProp(Op):
                 and _holds(var, ms, mom, lr, rho, momentum, epsilon, grad)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceSparseApplyRMSProp",
                     None,
                     var,
@@ -271,7 +268,7 @@ class ResourceSparseApplyRMSProp(Op):
 
 
 DEFAULTS = ResourceSparseApplyRMSProp.Options()
-MERGE = ResourceSparseApplyRMSProp.Options.merge
+MERGE = merging(ResourceSparseApplyRMSProp.Options)
 
 
 def _holds(
@@ -372,8 +369,7 @@ def resource_sparse_apply_rms_prop(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(lr)
                 is type(rho)
@@ -386,7 +382,6 @@ def resource_sparse_apply_rms_prop(
             and _holds(var, ms, mom, lr, rho, momentum, epsilon, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceSparseApplyRMSProp",
                 name,
                 var,

@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -154,9 +152,8 @@ class Restore(TensorOp[Dt]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.tensor = execute(
-                    context[CURRENT],
                     "Restore",
                     None,
                     file_pattern,
@@ -178,7 +175,7 @@ class Restore(TensorOp[Dt]):
 
 
 DEFAULTS = Restore.Options()
-MERGE = Restore.Options.merge
+MERGE = merging(Restore.Options)
 
 
 @describe_missing_args
@@ -227,9 +224,8 @@ def restore(
     fast_path_error = None
     _result: Output[UDt]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "Restore",
                 name,
                 file_pattern,

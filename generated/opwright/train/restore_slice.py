@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -17,12 +15,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     are_slices,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -176,9 +174,8 @@ class RestoreSlice(TensorOp[Dt]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(shape_and_slice):
+            if scope.eager and is_eager() and _holds(shape_and_slice):
                 op.tensor = execute(
-                    context[CURRENT],
                     "RestoreSlice",
                     None,
                     file_pattern,
@@ -201,7 +198,7 @@ class RestoreSlice(TensorOp[Dt]):
 
 
 DEFAULTS = RestoreSlice.Options()
-MERGE = RestoreSlice.Options.merge
+MERGE = merging(RestoreSlice.Options)
 
 
 def _holds(shape_and_slice: object) -> bool:
@@ -266,9 +263,8 @@ def restore_slice(
     fast_path_error = None
     _result: Output[UDt]
     try:
-        if context[EAGER] and not graphs.stack and _holds(shape_and_slice):
+        if is_eager() and _holds(shape_and_slice):
             _result = execute(
-                context[CURRENT],
                 "RestoreSlice",
                 name,
                 file_pattern,

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     are_slices,
     as_dtypes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -144,9 +141,8 @@ class RestoreV2(Op):
         op: RestoreV2 = new(RestoreV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(shape_and_slices):
+            if scope.eager and is_eager() and _holds(shape_and_slices):
                 op.tensors = execute(
-                    context[CURRENT],
                     "RestoreV2",
                     None,
                     prefix,
@@ -229,9 +225,8 @@ def restore_v2(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack and _holds(shape_and_slices):
+        if is_eager() and _holds(shape_and_slices):
             _result = execute(
-                context[CURRENT],
                 "RestoreV2",
                 name,
                 prefix,

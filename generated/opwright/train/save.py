@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -117,8 +114,8 @@ class Save(Op):
         op: Save = new(Save)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "Save", None, filename, tensor_names, data)
+            if scope.eager and is_eager():
+                execute("Save", None, filename, tensor_names, data)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -166,10 +163,8 @@ def save(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "Save", name, filename, tensor_names, data
-            )
+        if is_eager():
+            _result = execute("Save", name, filename, tensor_names, data)
             return _result
     except Exception as error:
         fast_path_error = error

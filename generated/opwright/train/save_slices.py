@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     are_slices,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -140,15 +137,9 @@ class SaveSlices(Op):
         op: SaveSlices = new(SaveSlices)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(shapes_and_slices):
+            if scope.eager and is_eager() and _holds(shapes_and_slices):
                 execute(
-                    context[CURRENT],
-                    "SaveSlices",
-                    None,
-                    filename,
-                    tensor_names,
-                    shapes_and_slices,
-                    data,
+                    "SaveSlices", None, filename, tensor_names, shapes_and_slices, data
                 )
                 return op
         except Exception as error:
@@ -220,15 +211,9 @@ def save_slices(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack and _holds(shapes_and_slices):
+        if is_eager() and _holds(shapes_and_slices):
             _result = execute(
-                context[CURRENT],
-                "SaveSlices",
-                name,
-                filename,
-                tensor_names,
-                shapes_and_slices,
-                data,
+                "SaveSlices", name, filename, tensor_names, shapes_and_slices, data
             )
             return _result
     except Exception as error:

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     are_named,
     are_slices,
-    context,
     describe_missing_args,
     dtype_of,
     execute,
-    graphs,
+    is_eager,
     new,
     tensors_of,
 )
@@ -159,18 +156,10 @@ class SaveV2(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(tensor_names, shape_and_slices, tensors)
             ):
-                execute(
-                    context[CURRENT],
-                    "SaveV2",
-                    None,
-                    prefix,
-                    tensor_names,
-                    shape_and_slices,
-                    tensors,
-                )
+                execute("SaveV2", None, prefix, tensor_names, shape_and_slices, tensors)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -254,19 +243,9 @@ def save_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(tensor_names, shape_and_slices, tensors)
-        ):
+        if is_eager() and _holds(tensor_names, shape_and_slices, tensors):
             _result = execute(
-                context[CURRENT],
-                "SaveV2",
-                name,
-                prefix,
-                tensor_names,
-                shape_and_slices,
-                tensors,
+                "SaveV2", name, prefix, tensor_names, shape_and_slices, tensors
             )
             return _result
     except Exception as error:

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -101,8 +98,8 @@ class SdcaFprint(TensorOp[TInt64]):
         op: SdcaFprint = new(SdcaFprint)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "SdcaFprint", None, input)
+            if scope.eager and is_eager():
+                op.output = execute("SdcaFprint", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -145,8 +142,8 @@ def sdca_fprint(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "SdcaFprint", name, input)
+        if is_eager():
+            _result = execute("SdcaFprint", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -15,12 +13,12 @@ from opwright_runtime.gencode import (
     TInt64,
     all_tensors,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -286,7 +284,7 @@ class SdcaOptimizerV2(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     all_tensors(sparse_example_indices)
                     or fits(TInt64, sparse_example_indices)
@@ -302,7 +300,6 @@ class SdcaOptimizerV2(Op):
                     op.out_delta_sparse_weights,
                     op.out_delta_dense_weights,
                 ) = execute(
-                    context[CURRENT],
                     "SdcaOptimizerV2",
                     None,
                     sparse_example_indices,
@@ -358,7 +355,7 @@ class SdcaOptimizerV2(Op):
 
 
 DEFAULTS = SdcaOptimizerV2.Options()
-MERGE = SdcaOptimizerV2.Options.merge
+MERGE = merging(SdcaOptimizerV2.Options)
 
 
 @describe_missing_args
@@ -475,8 +472,7 @@ def sdca_optimizer_v2(
     _result: SdcaOptimizerV2Outputs
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 all_tensors(sparse_example_indices)
                 or fits(TInt64, sparse_example_indices)
@@ -489,7 +485,6 @@ def sdca_optimizer_v2(
         ):
             _result = SdcaOptimizerV2Outputs._make(
                 execute(
-                    context[CURRENT],
                     "SdcaOptimizerV2",
                     name,
                     sparse_example_indices,

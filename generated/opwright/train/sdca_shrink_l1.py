@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -118,10 +115,8 @@ class SdcaShrinkL1(Op):
         op: SdcaShrinkL1 = new(SdcaShrinkL1)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(
-                    context[CURRENT], "SdcaShrinkL1", None, weights, "l1", l1, "l2", l2
-                )
+            if scope.eager and is_eager():
+                execute("SdcaShrinkL1", None, weights, "l1", l1, "l2", l2)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -175,10 +170,8 @@ def sdca_shrink_l1(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "SdcaShrinkL1", name, weights, "l1", l1, "l2", l2
-            )
+        if is_eager():
+            _result = execute("SdcaShrinkL1", name, weights, "l1", l1, "l2", l2)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, deprecated
@@ -230,7 +228,7 @@ class Skipgram(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 (
                     op.vocab_word,
                     op.vocab_freq,
@@ -240,7 +238,6 @@ class Skipgram(Op):
                     op.examples,
                     op.labels,
                 ) = execute(
-                    context[CURRENT],
                     "Skipgram",
                     None,
                     "filename",
@@ -272,7 +269,7 @@ class Skipgram(Op):
 
 
 DEFAULTS = Skipgram.Options()
-MERGE = Skipgram.Options.merge
+MERGE = merging(Skipgram.Options)
 
 
 @deprecated(
@@ -344,10 +341,9 @@ def skipgram(
     fast_path_error = None
     _result: SkipgramOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = SkipgramOutputs._make(
                 execute(
-                    context[CURRENT],
                     "Skipgram",
                     name,
                     "filename",

@@ -8,19 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt64,
     as_bool,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -169,7 +166,7 @@ class SparseAccumulatorApplyGradient(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(local_step) is EagerTensor
                     or type(local_step) is int
@@ -190,7 +187,6 @@ class SparseAccumulatorApplyGradient(Op):
                 )
             ):
                 execute(
-                    context[CURRENT],
                     "SparseAccumulatorApplyGradient",
                     None,
                     handle,
@@ -281,8 +277,7 @@ def sparse_accumulator_apply_gradient(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(local_step) is EagerTensor
                 or type(local_step) is int
@@ -303,7 +298,6 @@ def sparse_accumulator_apply_gradient(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "SparseAccumulatorApplyGradient",
                 name,
                 handle,

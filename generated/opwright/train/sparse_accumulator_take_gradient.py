@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     Op,
@@ -17,11 +15,10 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -182,7 +179,7 @@ class SparseAccumulatorTakeGradient(Op, Generic[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_required) is EagerTensor
                     or type(num_required) is int
@@ -191,7 +188,6 @@ class SparseAccumulatorTakeGradient(Op, Generic[Dtype]):
                 )
             ):
                 op.indices, op.values, op.shape = execute(
-                    context[CURRENT],
                     "SparseAccumulatorTakeGradient",
                     None,
                     handle,
@@ -266,19 +262,14 @@ def sparse_accumulator_take_gradient(
     fast_path_error = None
     _result: SparseAccumulatorTakeGradientOutputs[UDtype]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(num_required) is EagerTensor
-                or type(num_required) is int
-                and -2147483648 <= num_required <= 2147483647
-                or fits(TInt32, num_required)
-            )
+        if is_eager() and (
+            type(num_required) is EagerTensor
+            or type(num_required) is int
+            and -2147483648 <= num_required <= 2147483647
+            or fits(TInt32, num_required)
         ):
             _result = SparseAccumulatorTakeGradientOutputs._make(
                 execute(
-                    context[CURRENT],
                     "SparseAccumulatorTakeGradient",
                     name,
                     handle,

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -235,7 +233,7 @@ class SparseApplyAdadelta(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr) is type(rho) is type(epsilon) is type(grad) is EagerTensor
                     or fit_together(None, lr, rho, epsilon, grad)
@@ -243,7 +241,6 @@ class SparseApplyAdadelta(TensorOp[T]):
                 and _holds(var, grad)
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "SparseApplyAdadelta",
                     None,
                     var,
@@ -269,7 +266,7 @@ class SparseApplyAdadelta(TensorOp[T]):
 
 
 DEFAULTS = SparseApplyAdadelta.Options()
-MERGE = SparseApplyAdadelta.Options.merge
+MERGE = merging(SparseApplyAdadelta.Options)
 
 
 def _holds(var: object, grad: object) -> bool:
@@ -362,8 +359,7 @@ def sparse_apply_adadelta(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(lr) is type(rho) is type(epsilon) is type(grad) is EagerTensor
                 or fit_together(None, lr, rho, epsilon, grad)
@@ -371,7 +367,6 @@ def sparse_apply_adadelta(
             and _holds(var, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "SparseApplyAdadelta",
                 name,
                 var,

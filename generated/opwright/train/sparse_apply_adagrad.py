@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -226,11 +224,10 @@ class SparseApplyAdagrad(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(lr) is type(grad) is EagerTensor or fit_pair(None, lr, grad))
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "SparseApplyAdagrad",
                     None,
                     var,
@@ -255,7 +252,7 @@ class SparseApplyAdagrad(TensorOp[T]):
 
 
 DEFAULTS = SparseApplyAdagrad.Options()
-MERGE = SparseApplyAdagrad.Options.merge
+MERGE = merging(SparseApplyAdagrad.Options)
 
 
 @describe_missing_args
@@ -334,13 +331,10 @@ def sparse_apply_adagrad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (type(lr) is type(grad) is EagerTensor or fit_pair(None, lr, grad))
+        if is_eager() and (
+            type(lr) is type(grad) is EagerTensor or fit_pair(None, lr, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "SparseApplyAdagrad",
                 name,
                 var,

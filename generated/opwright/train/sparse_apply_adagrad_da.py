@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -17,13 +15,13 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -243,7 +241,7 @@ class SparseApplyAdagradDA(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(global_step) is EagerTensor
                     or type(global_step) is int
@@ -257,7 +255,6 @@ class SparseApplyAdagradDA(TensorOp[T]):
                 and _holds(var, grad)
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "SparseApplyAdagradDA",
                     None,
                     var,
@@ -294,7 +291,7 @@ class SparseApplyAdagradDA(TensorOp[T]):
 
 
 DEFAULTS = SparseApplyAdagradDA.Options()
-MERGE = SparseApplyAdagradDA.Options.merge
+MERGE = merging(SparseApplyAdagradDA.Options)
 
 
 def _holds(var: object, grad: object) -> bool:
@@ -390,8 +387,7 @@ def sparse_apply_adagrad_da(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(global_step) is EagerTensor
                 or type(global_step) is int
@@ -405,7 +401,6 @@ def sparse_apply_adagrad_da(
             and _holds(var, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "SparseApplyAdagradDA",
                 name,
                 var,

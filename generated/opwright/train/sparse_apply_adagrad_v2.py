@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -231,14 +229,13 @@ class SparseApplyAdagradV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr) is type(epsilon) is type(grad) is EagerTensor
                     or fit_together(None, lr, epsilon, grad)
                 )
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "SparseApplyAdagradV2",
                     None,
                     var,
@@ -264,7 +261,7 @@ class SparseApplyAdagradV2(TensorOp[T]):
 
 
 DEFAULTS = SparseApplyAdagradV2.Options()
-MERGE = SparseApplyAdagradV2.Options.merge
+MERGE = merging(SparseApplyAdagradV2.Options)
 
 
 @describe_missing_args
@@ -344,16 +341,11 @@ def sparse_apply_adagrad_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(lr) is type(epsilon) is type(grad) is EagerTensor
-                or fit_together(None, lr, epsilon, grad)
-            )
+        if is_eager() and (
+            type(lr) is type(epsilon) is type(grad) is EagerTensor
+            or fit_together(None, lr, epsilon, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "SparseApplyAdagradV2",
                 name,
                 var,

@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -246,7 +244,7 @@ class SparseApplyCenteredRMSProp(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr)
                     is type(rho)
@@ -259,7 +257,6 @@ class SparseApplyCenteredRMSProp(TensorOp[T]):
                 and _holds(var, grad)
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "SparseApplyCenteredRMSProp",
                     None,
                     var,
@@ -287,7 +284,7 @@ class SparseApplyCenteredRMSProp(TensorOp[T]):
 
 
 DEFAULTS = SparseApplyCenteredRMSProp.Options()
-MERGE = SparseApplyCenteredRMSProp.Options.merge
+MERGE = merging(SparseApplyCenteredRMSProp.Options)
 
 
 def _holds(var: object, grad: object) -> bool:
@@ -384,8 +381,7 @@ def sparse_apply_centered_rms_prop(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(lr)
                 is type(rho)
@@ -398,7 +394,6 @@ def sparse_apply_centered_rms_prop(
             and _holds(var, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "SparseApplyCenteredRMSProp",
                 name,
                 var,

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -260,7 +258,7 @@ class SparseApplyFtrl(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(grad)
                     is type(lr)
@@ -272,7 +270,6 @@ class SparseApplyFtrl(TensorOp[T]):
                 )
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "SparseApplyFtrl",
                     None,
                     var,
@@ -304,7 +301,7 @@ class SparseApplyFtrl(TensorOp[T]):
 
 
 DEFAULTS = SparseApplyFtrl.Options()
-MERGE = SparseApplyFtrl.Options.merge
+MERGE = merging(SparseApplyFtrl.Options)
 
 
 @describe_missing_args
@@ -401,21 +398,16 @@ def sparse_apply_ftrl(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(grad)
-                is type(lr)
-                is type(l1)
-                is type(l2)
-                is type(lr_power)
-                is EagerTensor
-                or fit_together(None, grad, lr, l1, l2, lr_power)
-            )
+        if is_eager() and (
+            type(grad)
+            is type(lr)
+            is type(l1)
+            is type(l2)
+            is type(lr_power)
+            is EagerTensor
+            or fit_together(None, grad, lr, l1, l2, lr_power)
         ):
             _result = execute(
-                context[CURRENT],
                 "SparseApplyFtrl",
                 name,
                 var,

@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -272,7 +270,7 @@ class SparseApplyFtrlV2(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(grad)
                     is type(lr)
@@ -285,7 +283,6 @@ class SparseApplyFtrlV2(TensorOp[T]):
                 )
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "SparseApplyFtrlV2",
                     None,
                     var,
@@ -318,7 +315,7 @@ class SparseApplyFtrlV2(TensorOp[T]):
 
 
 DEFAULTS = SparseApplyFtrlV2.Options()
-MERGE = SparseApplyFtrlV2.Options.merge
+MERGE = merging(SparseApplyFtrlV2.Options)
 
 
 @describe_missing_args
@@ -420,22 +417,17 @@ def sparse_apply_ftrl_v2(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(grad)
-                is type(lr)
-                is type(l1)
-                is type(l2)
-                is type(l2_shrinkage)
-                is type(lr_power)
-                is EagerTensor
-                or fit_together(None, grad, lr, l1, l2, l2_shrinkage, lr_power)
-            )
+        if is_eager() and (
+            type(grad)
+            is type(lr)
+            is type(l1)
+            is type(l2)
+            is type(l2_shrinkage)
+            is type(lr_power)
+            is EagerTensor
+            or fit_together(None, grad, lr, l1, l2, l2_shrinkage, lr_power)
         ):
             _result = execute(
-                context[CURRENT],
                 "SparseApplyFtrlV2",
                 name,
                 var,

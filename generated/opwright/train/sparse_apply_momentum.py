@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -236,7 +234,7 @@ class SparseApplyMomentum(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr) is type(grad) is type(momentum) is EagerTensor
                     or fit_together(None, lr, grad, momentum)
@@ -244,7 +242,6 @@ class SparseApplyMomentum(TensorOp[T]):
                 and _holds(var, grad)
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "SparseApplyMomentum",
                     None,
                     var,
@@ -270,7 +267,7 @@ class SparseApplyMomentum(TensorOp[T]):
 
 
 DEFAULTS = SparseApplyMomentum.Options()
-MERGE = SparseApplyMomentum.Options.merge
+MERGE = merging(SparseApplyMomentum.Options)
 
 
 def _holds(var: object, grad: object) -> bool:
@@ -360,8 +357,7 @@ def sparse_apply_momentum(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(lr) is type(grad) is type(momentum) is EagerTensor
                 or fit_together(None, lr, grad, momentum)
@@ -369,7 +365,6 @@ def sparse_apply_momentum(
             and _holds(var, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "SparseApplyMomentum",
                 name,
                 var,

@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -231,7 +229,7 @@ class SparseApplyProximalAdagrad(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr) is type(l1) is type(l2) is type(grad) is EagerTensor
                     or fit_together(None, lr, l1, l2, grad)
@@ -239,7 +237,6 @@ class SparseApplyProximalAdagrad(TensorOp[T]):
                 and _holds(var, grad)
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "SparseApplyProximalAdagrad",
                     None,
                     var,
@@ -264,7 +261,7 @@ class SparseApplyProximalAdagrad(TensorOp[T]):
 
 
 DEFAULTS = SparseApplyProximalAdagrad.Options()
-MERGE = SparseApplyProximalAdagrad.Options.merge
+MERGE = merging(SparseApplyProximalAdagrad.Options)
 
 
 def _holds(var: object, grad: object) -> bool:
@@ -355,8 +352,7 @@ def sparse_apply_proximal_adagrad(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(lr) is type(l1) is type(l2) is type(grad) is EagerTensor
                 or fit_together(None, lr, l1, l2, grad)
@@ -364,7 +360,6 @@ def sparse_apply_proximal_adagrad(
             and _holds(var, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "SparseApplyProximalAdagrad",
                 name,
                 var,

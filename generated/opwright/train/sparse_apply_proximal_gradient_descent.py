@@ -8,20 +8,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -232,7 +230,7 @@ class SparseApplyProximalGradientDescent(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(alpha) is type(l1) is type(l2) is type(grad) is EagerTensor
                     or fit_together(None, alpha, l1, l2, grad)
@@ -240,7 +238,6 @@ class SparseApplyProximalGradientDescent(TensorOp[T]):
                 and _holds(var, grad)
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "SparseApplyProximalGradientDescent",
                     None,
                     var,
@@ -264,7 +261,7 @@ class SparseApplyProximalGradientDescent(TensorOp[T]):
 
 
 DEFAULTS = SparseApplyProximalGradientDescent.Options()
-MERGE = SparseApplyProximalGradientDescent.Options.merge
+MERGE = merging(SparseApplyProximalGradientDescent.Options)
 
 
 def _holds(var: object, grad: object) -> bool:
@@ -352,8 +349,7 @@ def sparse_apply_proximal_gradient_descent(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(alpha) is type(l1) is type(l2) is type(grad) is EagerTensor
                 or fit_together(None, alpha, l1, l2, grad)
@@ -361,7 +357,6 @@ def sparse_apply_proximal_gradient_descent(
             and _holds(var, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "SparseApplyProximalGradientDescent",
                 name,
                 var,

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -238,7 +236,7 @@ class SparseApplyRMSProp(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(lr)
                     is type(rho)
@@ -251,7 +249,6 @@ class SparseApplyRMSProp(TensorOp[T]):
                 and _holds(var, grad)
             ):
                 op.out = execute(
-                    context[CURRENT],
                     "SparseApplyRMSProp",
                     None,
                     var,
@@ -278,7 +275,7 @@ class SparseApplyRMSProp(TensorOp[T]):
 
 
 DEFAULTS = SparseApplyRMSProp.Options()
-MERGE = SparseApplyRMSProp.Options.merge
+MERGE = merging(SparseApplyRMSProp.Options)
 
 
 def _holds(var: object, grad: object) -> bool:
@@ -372,8 +369,7 @@ def sparse_apply_rms_prop(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(lr)
                 is type(rho)
@@ -386,7 +382,6 @@ def sparse_apply_rms_prop(
             and _holds(var, grad)
         ):
             _result = execute(
-                context[CURRENT],
                 "SparseApplyRMSProp",
                 name,
                 var,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -18,11 +16,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -205,9 +203,8 @@ class SparseConditionalAccumulator(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "SparseConditionalAccumulator",
                     None,
                     "dtype",
@@ -239,7 +236,7 @@ class SparseConditionalAccumulator(TensorOp[TString]):
 
 
 DEFAULTS = SparseConditionalAccumulator.Options()
-MERGE = SparseConditionalAccumulator.Options.merge
+MERGE = merging(SparseConditionalAccumulator.Options)
 
 
 @describe_missing_args
@@ -308,9 +305,8 @@ def sparse_conditional_accumulator(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "SparseConditionalAccumulator",
                 name,
                 "dtype",

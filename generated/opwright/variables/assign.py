@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -167,9 +165,8 @@ class Assign(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output_ref = execute(
-                    context[CURRENT],
                     "Assign",
                     None,
                     ref,
@@ -191,7 +188,7 @@ class Assign(TensorOp[T]):
 
 
 DEFAULTS = Assign.Options()
-MERGE = Assign.Options.merge
+MERGE = merging(Assign.Options)
 
 
 @describe_missing_args
@@ -245,9 +242,8 @@ def assign(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "Assign",
                 name,
                 ref,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -122,8 +119,8 @@ class AssignAddVariableOp(Op):
         op: AssignAddVariableOp = new(AssignAddVariableOp)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "AssignAddVariableOp", None, resource, value)
+            if scope.eager and is_eager():
+                execute("AssignAddVariableOp", None, resource, value)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -175,10 +172,8 @@ def assign_add_variable_op(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "AssignAddVariableOp", name, resource, value
-            )
+        if is_eager():
+            _result = execute("AssignAddVariableOp", name, resource, value)
             return _result
     except Exception as error:
         fast_path_error = error

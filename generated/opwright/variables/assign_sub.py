@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -166,15 +164,9 @@ class AssignSub(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output_ref = execute(
-                    context[CURRENT],
-                    "AssignSub",
-                    None,
-                    ref,
-                    value,
-                    "use_locking",
-                    opts.use_locking,
+                    "AssignSub", None, ref, value, "use_locking", opts.use_locking
                 )
                 return op
         except Exception as error:
@@ -185,7 +177,7 @@ class AssignSub(TensorOp[T]):
 
 
 DEFAULTS = AssignSub.Options()
-MERGE = AssignSub.Options.merge
+MERGE = merging(AssignSub.Options)
 
 
 @describe_missing_args
@@ -239,9 +231,8 @@ def assign_sub(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "AssignSub",
                 name,
                 ref,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -121,8 +118,8 @@ class AssignSubVariableOp(Op):
         op: AssignSubVariableOp = new(AssignSubVariableOp)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "AssignSubVariableOp", None, resource, value)
+            if scope.eager and is_eager():
+                execute("AssignSubVariableOp", None, resource, value)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -173,10 +170,8 @@ def assign_sub_variable_op(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "AssignSubVariableOp", name, resource, value
-            )
+        if is_eager():
+            _result = execute("AssignSubVariableOp", name, resource, value)
             return _result
     except Exception as error:
         fast_path_error = error

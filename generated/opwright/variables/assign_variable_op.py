@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -158,9 +156,8 @@ class AssignVariableOp(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 execute(
-                    context[CURRENT],
                     "AssignVariableOp",
                     None,
                     resource,
@@ -180,7 +177,7 @@ class AssignVariableOp(Op):
 
 
 DEFAULTS = AssignVariableOp.Options()
-MERGE = AssignVariableOp.Options.merge
+MERGE = merging(AssignVariableOp.Options)
 
 
 @describe_missing_args
@@ -232,9 +229,8 @@ def assign_variable_op(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "AssignVariableOp",
                 name,
                 resource,

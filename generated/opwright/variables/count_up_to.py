@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -117,10 +114,8 @@ class CountUpTo(TensorOp[T]):
         op: CountUpTo[U] = new(CountUpTo)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(
-                    context[CURRENT], "CountUpTo", None, ref, "limit", limit
-                )
+            if scope.eager and is_eager():
+                op.output = execute("CountUpTo", None, ref, "limit", limit)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -172,8 +167,8 @@ def count_up_to(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "CountUpTo", name, ref, "limit", limit)
+        if is_eager():
+            _result = execute("CountUpTo", name, ref, "limit", limit)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -88,8 +85,8 @@ class DeleteSessionTensor(Op):
         op: DeleteSessionTensor = new(DeleteSessionTensor)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "DeleteSessionTensor", None, handle)
+            if scope.eager and is_eager():
+                execute("DeleteSessionTensor", None, handle)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -128,8 +125,8 @@ def delete_session_tensor(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "DeleteSessionTensor", name, handle)
+        if is_eager():
+            _result = execute("DeleteSessionTensor", name, handle)
             return _result
     except Exception as error:
         fast_path_error = error

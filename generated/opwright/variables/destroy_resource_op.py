@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     is_removable,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -142,9 +140,8 @@ class DestroyResourceOp(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(resource):
+            if scope.eager and is_eager() and _holds(resource):
                 execute(
-                    context[CURRENT],
                     "DestroyResourceOp",
                     None,
                     resource,
@@ -163,7 +160,7 @@ class DestroyResourceOp(Op):
 
 
 DEFAULTS = DestroyResourceOp.Options()
-MERGE = DestroyResourceOp.Options.merge
+MERGE = merging(DestroyResourceOp.Options)
 
 
 def _holds(resource: object) -> bool:
@@ -220,9 +217,8 @@ def destroy_resource_op(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack and _holds(resource):
+        if is_eager() and _holds(resource):
             _result = execute(
-                context[CURRENT],
                 "DestroyResourceOp",
                 name,
                 resource,

@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -126,14 +123,9 @@ class DestroyTemporaryVariable(TensorOp[T]):
         op: DestroyTemporaryVariable[U] = new(DestroyTemporaryVariable)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.value = execute(
-                    context[CURRENT],
-                    "DestroyTemporaryVariable",
-                    None,
-                    ref,
-                    "var_name",
-                    var_name,
+                    "DestroyTemporaryVariable", None, ref, "var_name", var_name
                 )
                 return op
         except Exception as error:
@@ -186,14 +178,9 @@ def destroy_temporary_variable(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "DestroyTemporaryVariable",
-                name,
-                ref,
-                "var_name",
-                var_name,
+                "DestroyTemporaryVariable", name, ref, "var_name", var_name
             )
             return _result
     except Exception as error:

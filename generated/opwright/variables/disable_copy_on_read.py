@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -99,8 +96,8 @@ class DisableCopyOnRead(Op):
         op: DisableCopyOnRead = new(DisableCopyOnRead)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "DisableCopyOnRead", None, resource)
+            if scope.eager and is_eager():
+                execute("DisableCopyOnRead", None, resource)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -146,8 +143,8 @@ def disable_copy_on_read(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "DisableCopyOnRead", name, resource)
+        if is_eager():
+            _result = execute("DisableCopyOnRead", name, resource)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -113,8 +110,8 @@ class GetSessionHandle(TensorOp[TString]):
         op: GetSessionHandle = new(GetSessionHandle)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.handle = execute(context[CURRENT], "GetSessionHandle", None, value)
+            if scope.eager and is_eager():
+                op.handle = execute("GetSessionHandle", None, value)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -160,8 +157,8 @@ def get_session_handle(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "GetSessionHandle", name, value)
+        if is_eager():
+            _result = execute("GetSessionHandle", name, value)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TResource,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -106,8 +103,8 @@ class GetSessionHandleV2(TensorOp[TResource]):
         op: GetSessionHandleV2 = new(GetSessionHandleV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.handle = execute(context[CURRENT], "GetSessionHandleV2", None, value)
+            if scope.eager and is_eager():
+                op.handle = execute("GetSessionHandleV2", None, value)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -150,8 +147,8 @@ def get_session_handle_v2(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "GetSessionHandleV2", name, value)
+        if is_eager():
+            _result = execute("GetSessionHandleV2", name, value)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -117,9 +114,8 @@ class GetSessionTensor(TensorOp[Dtype]):
         op: GetSessionTensor[UDtype] = new(GetSessionTensor)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.value = execute(
-                    context[CURRENT],
                     "GetSessionTensor",
                     None,
                     handle,
@@ -172,9 +168,8 @@ def get_session_tensor(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "GetSessionTensor",
                 name,
                 handle,

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -100,10 +97,8 @@ class IsVariableInitialized(TensorOp[TBool]):
         op: IsVariableInitialized = new(IsVariableInitialized)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.is_initialized = execute(
-                    context[CURRENT], "IsVariableInitialized", None, ref
-                )
+            if scope.eager and is_eager():
+                op.is_initialized = execute("IsVariableInitialized", None, ref)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -147,8 +142,8 @@ def is_variable_initialized(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "IsVariableInitialized", name, ref)
+        if is_eager():
+            _result = execute("IsVariableInitialized", name, ref)
             return _result
     except Exception as error:
         fast_path_error = error

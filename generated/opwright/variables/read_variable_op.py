@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -129,9 +126,8 @@ class ReadVariableOp(TensorOp[Dtype]):
         op: ReadVariableOp[UDtype] = new(ReadVariableOp)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.value = execute(
-                    context[CURRENT],
                     "ReadVariableOp",
                     None,
                     resource,
@@ -191,9 +187,8 @@ def read_variable_op(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ReadVariableOp",
                 name,
                 resource,

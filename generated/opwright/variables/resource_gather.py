@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -16,13 +14,13 @@ from opwright_runtime.gencode import (
     are_held,
     as_bool,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     dtype_name,
     execute,
-    graphs,
+    is_eager,
     known_held_of,
+    merging,
     new,
     rank_of,
     sizes_of,
@@ -208,11 +206,10 @@ class ResourceGather(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and _holds(resource, indices, opts.batch_dims, dtype)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "ResourceGather",
                     None,
                     resource,
@@ -240,7 +237,7 @@ class ResourceGather(TensorOp[Dtype]):
 
 
 DEFAULTS = ResourceGather.Options()
-MERGE = ResourceGather.Options.merge
+MERGE = merging(ResourceGather.Options)
 
 
 def _holds(resource: object, indices: object, batch_dims: int, dtype: object) -> bool:
@@ -328,13 +325,8 @@ def resource_gather(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and _holds(resource, indices, batch_dims, dtype)
-        ):
+        if is_eager() and _holds(resource, indices, batch_dims, dtype):
             _result = execute(
-                context[CURRENT],
                 "ResourceGather",
                 name,
                 resource,

@@ -8,19 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TensorOp,
     are_held,
     as_dtype,
-    context,
     describe_missing_args,
     dtype_name,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -146,9 +143,8 @@ class ResourceGatherNd(TensorOp[Dtype]):
         op: ResourceGatherNd[UDtype] = new(ResourceGatherNd)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(resource, dtype):
+            if scope.eager and is_eager() and _holds(resource, dtype):
                 op.output = execute(
-                    context[CURRENT],
                     "ResourceGatherNd",
                     None,
                     resource,
@@ -221,9 +217,8 @@ def resource_gather_nd(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack and _holds(resource, dtype):
+        if is_eager() and _holds(resource, dtype):
             _result = execute(
-                context[CURRENT],
                 "ResourceGatherNd",
                 name,
                 resource,

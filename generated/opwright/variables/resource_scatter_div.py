@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
     is_divided,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -155,15 +152,8 @@ class ResourceScatterDiv(Op):
         op: ResourceScatterDiv = new(ResourceScatterDiv)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(resource, indices, updates):
-                execute(
-                    context[CURRENT],
-                    "ResourceScatterDiv",
-                    None,
-                    resource,
-                    indices,
-                    updates,
-                )
+            if scope.eager and is_eager() and _holds(resource, indices, updates):
+                execute("ResourceScatterDiv", None, resource, indices, updates)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -238,10 +228,8 @@ def resource_scatter_div(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack and _holds(resource, indices, updates):
-            _result = execute(
-                context[CURRENT], "ResourceScatterDiv", name, resource, indices, updates
-            )
+        if is_eager() and _holds(resource, indices, updates):
+            _result = execute("ResourceScatterDiv", name, resource, indices, updates)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -150,15 +147,8 @@ class ResourceScatterMax(Op):
         op: ResourceScatterMax = new(ResourceScatterMax)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(
-                    context[CURRENT],
-                    "ResourceScatterMax",
-                    None,
-                    resource,
-                    indices,
-                    updates,
-                )
+            if scope.eager and is_eager():
+                execute("ResourceScatterMax", None, resource, indices, updates)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -222,10 +212,8 @@ def resource_scatter_max(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "ResourceScatterMax", name, resource, indices, updates
-            )
+        if is_eager():
+            _result = execute("ResourceScatterMax", name, resource, indices, updates)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -148,15 +145,8 @@ class ResourceScatterMin(Op):
         op: ResourceScatterMin = new(ResourceScatterMin)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(
-                    context[CURRENT],
-                    "ResourceScatterMin",
-                    None,
-                    resource,
-                    indices,
-                    updates,
-                )
+            if scope.eager and is_eager():
+                execute("ResourceScatterMin", None, resource, indices, updates)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -220,10 +210,8 @@ def resource_scatter_min(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "ResourceScatterMin", name, resource, indices, updates
-            )
+        if is_eager():
+            _result = execute("ResourceScatterMin", name, resource, indices, updates)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     are_held,
     as_bool,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -197,9 +195,8 @@ class ResourceScatterNdMax(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(ref, indices, updates):
+            if scope.eager and is_eager() and _holds(ref, indices, updates):
                 execute(
-                    context[CURRENT],
                     "ResourceScatterNdMax",
                     None,
                     ref,
@@ -225,7 +222,7 @@ class ResourceScatterNdMax(Op):
 
 
 DEFAULTS = ResourceScatterNdMax.Options()
-MERGE = ResourceScatterNdMax.Options.merge
+MERGE = merging(ResourceScatterNdMax.Options)
 
 
 def _holds(ref: object, indices: object, updates: object) -> bool:
@@ -301,9 +298,8 @@ def resource_scatter_nd_max(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack and _holds(ref, indices, updates):
+        if is_eager() and _holds(ref, indices, updates):
             _result = execute(
-                context[CURRENT],
                 "ResourceScatterNdMax",
                 name,
                 ref,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -141,15 +138,8 @@ class ResourceScatterUpdate(Op):
         op: ResourceScatterUpdate = new(ResourceScatterUpdate)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(
-                    context[CURRENT],
-                    "ResourceScatterUpdate",
-                    None,
-                    resource,
-                    indices,
-                    updates,
-                )
+            if scope.eager and is_eager():
+                execute("ResourceScatterUpdate", None, resource, indices, updates)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -209,15 +199,8 @@ def resource_scatter_update(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT],
-                "ResourceScatterUpdate",
-                name,
-                resource,
-                indices,
-                updates,
-            )
+        if is_eager():
+            _result = execute("ResourceScatterUpdate", name, resource, indices, updates)
             return _result
     except Exception as error:
         fast_path_error = error

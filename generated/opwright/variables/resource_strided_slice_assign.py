@@ -6,23 +6,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     are_held,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     elements_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     known_held_of,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -241,7 +239,7 @@ class ResourceStridedSliceAssign(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(begin) is type(end) is type(strides) is EagerTensor
                     or fit_together(None, begin, end, strides)
@@ -249,7 +247,6 @@ class ResourceStridedSliceAssign(Op):
                 and _holds(ref, begin, value, opts.new_axis_mask)
             ):
                 execute(
-                    context[CURRENT],
                     "ResourceStridedSliceAssign",
                     None,
                     ref,
@@ -286,7 +283,7 @@ class ResourceStridedSliceAssign(Op):
 
 
 DEFAULTS = ResourceStridedSliceAssign.Options()
-MERGE = ResourceStridedSliceAssign.Options.merge
+MERGE = merging(ResourceStridedSliceAssign.Options)
 
 
 def _holds(ref: object, begin: object, value: object, new_axis_mask: int) -> bool:
@@ -370,8 +367,7 @@ def resource_strided_slice_assign(
     _result: Operation | None
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(begin) is type(end) is type(strides) is EagerTensor
                 or fit_together(None, begin, end, strides)
@@ -379,7 +375,6 @@ def resource_strided_slice_assign(
             and _holds(ref, begin, value, new_axis_mask)
         ):
             _result = execute(
-                context[CURRENT],
                 "ResourceStridedSliceAssign",
                 name,
                 ref,

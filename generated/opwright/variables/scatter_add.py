@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -192,9 +190,8 @@ class ScatterAdd(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output_ref = execute(
-                    context[CURRENT],
                     "ScatterAdd",
                     None,
                     ref,
@@ -215,7 +212,7 @@ class ScatterAdd(TensorOp[T]):
 
 
 DEFAULTS = ScatterAdd.Options()
-MERGE = ScatterAdd.Options.merge
+MERGE = merging(ScatterAdd.Options)
 
 
 @describe_missing_args
@@ -281,9 +278,8 @@ def scatter_add(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ScatterAdd",
                 name,
                 ref,

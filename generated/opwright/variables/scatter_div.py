@@ -6,21 +6,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
     contents_of,
-    context,
     default,
     describe_missing_args,
     dtype_of,
     execute,
-    graphs,
     is_divided,
+    is_eager,
+    merging,
     new,
     product_of,
 )
@@ -209,9 +207,8 @@ class ScatterDiv(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(ref, indices, updates):
+            if scope.eager and is_eager() and _holds(ref, indices, updates):
                 op.output_ref = execute(
-                    context[CURRENT],
                     "ScatterDiv",
                     None,
                     ref,
@@ -232,7 +229,7 @@ class ScatterDiv(TensorOp[T]):
 
 
 DEFAULTS = ScatterDiv.Options()
-MERGE = ScatterDiv.Options.merge
+MERGE = merging(ScatterDiv.Options)
 
 
 def _holds(ref: object, indices: object, updates: object) -> bool:
@@ -315,9 +312,8 @@ def scatter_div(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(ref, indices, updates):
+        if is_eager() and _holds(ref, indices, updates):
             _result = execute(
-                context[CURRENT],
                 "ScatterDiv",
                 name,
                 ref,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -189,9 +187,8 @@ class ScatterMax(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output_ref = execute(
-                    context[CURRENT],
                     "ScatterMax",
                     None,
                     ref,
@@ -212,7 +209,7 @@ class ScatterMax(TensorOp[T]):
 
 
 DEFAULTS = ScatterMax.Options()
-MERGE = ScatterMax.Options.merge
+MERGE = merging(ScatterMax.Options)
 
 
 @describe_missing_args
@@ -277,9 +274,8 @@ def scatter_max(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ScatterMax",
                 name,
                 ref,

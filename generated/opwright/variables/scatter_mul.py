@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -191,9 +189,8 @@ class ScatterMul(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output_ref = execute(
-                    context[CURRENT],
                     "ScatterMul",
                     None,
                     ref,
@@ -214,7 +211,7 @@ class ScatterMul(TensorOp[T]):
 
 
 DEFAULTS = ScatterMul.Options()
-MERGE = ScatterMul.Options.merge
+MERGE = merging(ScatterMul.Options)
 
 
 @describe_missing_args
@@ -279,9 +276,8 @@ def scatter_mul(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ScatterMul",
                 name,
                 ref,

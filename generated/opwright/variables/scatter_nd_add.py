@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -211,9 +209,8 @@ class ScatterNdAdd(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(indices, updates):
+            if scope.eager and is_eager() and _holds(indices, updates):
                 op.output_ref = execute(
-                    context[CURRENT],
                     "ScatterNdAdd",
                     None,
                     ref,
@@ -239,7 +236,7 @@ class ScatterNdAdd(TensorOp[T]):
 
 
 DEFAULTS = ScatterNdAdd.Options()
-MERGE = ScatterNdAdd.Options.merge
+MERGE = merging(ScatterNdAdd.Options)
 
 
 def _holds(indices: object, updates: object) -> bool:
@@ -319,9 +316,8 @@ def scatter_nd_add(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(indices, updates):
+        if is_eager() and _holds(indices, updates):
             _result = execute(
-                context[CURRENT],
                 "ScatterNdAdd",
                 name,
                 ref,

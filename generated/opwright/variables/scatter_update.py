@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -186,9 +184,8 @@ class ScatterUpdate(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output_ref = execute(
-                    context[CURRENT],
                     "ScatterUpdate",
                     None,
                     ref,
@@ -209,7 +206,7 @@ class ScatterUpdate(TensorOp[T]):
 
 
 DEFAULTS = ScatterUpdate.Options()
-MERGE = ScatterUpdate.Options.merge
+MERGE = merging(ScatterUpdate.Options)
 
 
 @describe_missing_args
@@ -273,9 +270,8 @@ def scatter_update(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ScatterUpdate",
                 name,
                 ref,

@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
     rank_of,
 )
@@ -245,7 +243,7 @@ class StridedSliceAssign(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(begin) is type(end) is type(strides) is EagerTensor
                     or fit_together(None, begin, end, strides)
@@ -253,7 +251,6 @@ class StridedSliceAssign(TensorOp[T]):
                 and _holds(ref, begin, opts.new_axis_mask)
             ):
                 op.output_ref = execute(
-                    context[CURRENT],
                     "StridedSliceAssign",
                     None,
                     ref,
@@ -290,7 +287,7 @@ class StridedSliceAssign(TensorOp[T]):
 
 
 DEFAULTS = StridedSliceAssign.Options()
-MERGE = StridedSliceAssign.Options.merge
+MERGE = merging(StridedSliceAssign.Options)
 
 
 def _holds(ref: object, begin: object, new_axis_mask: int) -> bool:
@@ -374,8 +371,7 @@ def strided_slice_assign(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(begin) is type(end) is type(strides) is EagerTensor
                 or fit_together(None, begin, end, strides)
@@ -383,7 +379,6 @@ def strided_slice_assign(
             and _holds(ref, begin, new_axis_mask)
         ):
             _result = execute(
-                context[CURRENT],
                 "StridedSliceAssign",
                 name,
                 ref,

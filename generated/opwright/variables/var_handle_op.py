@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -16,11 +14,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -195,9 +193,8 @@ class VarHandleOp(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.resource = execute(
-                    context[CURRENT],
                     "VarHandleOp",
                     None,
                     "container",
@@ -232,7 +229,7 @@ class VarHandleOp(TensorOp[TResource]):
 
 
 DEFAULTS = VarHandleOp.Options()
-MERGE = VarHandleOp.Options.merge
+MERGE = merging(VarHandleOp.Options)
 
 
 @describe_missing_args
@@ -294,9 +291,8 @@ def var_handle_op(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "VarHandleOp",
                 name,
                 "container",

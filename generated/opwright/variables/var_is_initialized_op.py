@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TBool,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -107,10 +104,8 @@ class VarIsInitializedOp(TensorOp[TBool]):
         op: VarIsInitializedOp = new(VarIsInitializedOp)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.is_initialized = execute(
-                    context[CURRENT], "VarIsInitializedOp", None, resource
-                )
+            if scope.eager and is_eager():
+                op.is_initialized = execute("VarIsInitializedOp", None, resource)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -157,8 +152,8 @@ def var_is_initialized_op(
     fast_path_error = None
     _result: Output[TBool]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "VarIsInitializedOp", name, resource)
+        if is_eager():
+            _result = execute("VarIsInitializedOp", name, resource)
             return _result
     except Exception as error:
         fast_path_error = error

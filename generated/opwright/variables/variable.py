@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -166,9 +164,8 @@ class Variable(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.ref_ = execute(
-                    context[CURRENT],
                     "Variable",
                     None,
                     "shape",
@@ -197,7 +194,7 @@ class Variable(TensorOp[Dtype]):
 
 
 DEFAULTS = Variable.Options()
-MERGE = Variable.Options.merge
+MERGE = merging(Variable.Options)
 
 
 @describe_missing_args
@@ -248,9 +245,8 @@ def variable(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "Variable",
                 name,
                 "shape",

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -174,9 +172,8 @@ class VariableV2(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.ref_ = execute(
-                    context[CURRENT],
                     "VariableV2",
                     None,
                     "shape",
@@ -205,7 +202,7 @@ class VariableV2(TensorOp[Dtype]):
 
 
 DEFAULTS = VariableV2.Options()
-MERGE = VariableV2.Options.merge
+MERGE = merging(VariableV2.Options)
 
 
 @describe_missing_args
@@ -260,9 +257,8 @@ def variable_v2(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "VariableV2",
                 name,
                 "shape",

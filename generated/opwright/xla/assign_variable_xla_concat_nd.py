@@ -8,19 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     all_tensors,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -163,11 +161,10 @@ class AssignVariableXlaConcatND(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(inputs) or fit_together(None, inputs))
             ):
                 execute(
-                    context[CURRENT],
                     "AssignVariableXlaConcatND",
                     None,
                     resource,
@@ -189,7 +186,7 @@ class AssignVariableXlaConcatND(Op):
 
 
 DEFAULTS = AssignVariableXlaConcatND.Options()
-MERGE = AssignVariableXlaConcatND.Options.merge
+MERGE = merging(AssignVariableXlaConcatND.Options)
 
 
 @describe_missing_args
@@ -242,13 +239,8 @@ def assign_variable_xla_concat_nd(
     fast_path_error = None
     _result: Operation | None
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (all_tensors(inputs) or fit_together(None, inputs))
-        ):
+        if is_eager() and (all_tensors(inputs) or fit_together(None, inputs)):
             _result = execute(
-                context[CURRENT],
                 "AssignVariableXlaConcatND",
                 name,
                 resource,

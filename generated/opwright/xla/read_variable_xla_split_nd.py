@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -164,9 +162,8 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(N):
+            if scope.eager and is_eager() and _holds(N):
                 op.outputs = execute(
-                    context[CURRENT],
                     "ReadVariableXlaSplitND",
                     None,
                     resource,
@@ -191,7 +188,7 @@ class ReadVariableXlaSplitND(Op, Generic[T]):
 
 
 DEFAULTS = ReadVariableXlaSplitND.Options()
-MERGE = ReadVariableXlaSplitND.Options.merge
+MERGE = merging(ReadVariableXlaSplitND.Options)
 
 
 def _holds(N: int) -> bool:
@@ -254,9 +251,8 @@ def read_variable_xla_split_nd(
     fast_path_error = None
     _result: list[Output[U]]
     try:
-        if context[EAGER] and not graphs.stack and _holds(N):
+        if is_eager() and _holds(N):
             _result = execute(
-                context[CURRENT],
                 "ReadVariableXlaSplitND",
                 name,
                 resource,

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -144,7 +141,7 @@ class XlaAllReduce(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(group_assignment) is EagerTensor
                     or type(group_assignment) is int
@@ -153,7 +150,6 @@ class XlaAllReduce(TensorOp[T]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "XlaAllReduce",
                     None,
                     input,
@@ -224,18 +220,13 @@ def xla_all_reduce(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(group_assignment) is EagerTensor
-                or type(group_assignment) is int
-                and -2147483648 <= group_assignment <= 2147483647
-                or fits(TInt32, group_assignment)
-            )
+        if is_eager() and (
+            type(group_assignment) is EagerTensor
+            or type(group_assignment) is int
+            and -2147483648 <= group_assignment <= 2147483647
+            or fits(TInt32, group_assignment)
         ):
             _result = execute(
-                context[CURRENT],
                 "XlaAllReduce",
                 name,
                 input,

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -151,16 +148,11 @@ class XlaBroadcastHelper(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs))
             ):
                 op.lhs_output, op.rhs_output = execute(
-                    context[CURRENT],
-                    "XlaBroadcastHelper",
-                    None,
-                    lhs,
-                    rhs,
-                    broadcast_dims,
+                    "XlaBroadcastHelper", None, lhs, rhs, broadcast_dims
                 )
                 return op
         except Exception as error:
@@ -217,20 +209,11 @@ def xla_broadcast_helper(
     fast_path_error = None
     _result: XlaBroadcastHelperOutputs[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs))
+        if is_eager() and (
+            type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs)
         ):
             _result = XlaBroadcastHelperOutputs._make(
-                execute(
-                    context[CURRENT],
-                    "XlaBroadcastHelper",
-                    name,
-                    lhs,
-                    rhs,
-                    broadcast_dims,
-                )
+                execute("XlaBroadcastHelper", name, lhs, rhs, broadcast_dims)
             )
             return _result
     except Exception as error:

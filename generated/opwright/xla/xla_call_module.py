@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
@@ -15,11 +13,11 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -242,9 +240,8 @@ class XlaCallModule(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "XlaCallModule",
                     None,
                     args,
@@ -292,7 +289,7 @@ class XlaCallModule(Op):
 
 
 DEFAULTS = XlaCallModule.Options()
-MERGE = XlaCallModule.Options.merge
+MERGE = merging(XlaCallModule.Options)
 
 
 @describe_missing_args
@@ -366,9 +363,8 @@ def xla_call_module(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "XlaCallModule",
                 name,
                 args,

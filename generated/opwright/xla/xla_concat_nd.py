@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     all_tensors,
-    context,
     default,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -159,11 +157,10 @@ class XlaConcatND(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(inputs) or fit_together(None, inputs))
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "XlaConcatND",
                     None,
                     inputs,
@@ -184,7 +181,7 @@ class XlaConcatND(TensorOp[T]):
 
 
 DEFAULTS = XlaConcatND.Options()
-MERGE = XlaConcatND.Options.merge
+MERGE = merging(XlaConcatND.Options)
 
 
 @describe_missing_args
@@ -237,13 +234,8 @@ def xla_concat_nd(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (all_tensors(inputs) or fit_together(None, inputs))
-        ):
+        if is_eager() and (all_tensors(inputs) or fit_together(None, inputs)):
             _result = execute(
-                context[CURRENT],
                 "XlaConcatND",
                 name,
                 inputs,

@@ -6,20 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fit_pair,
     fit_together,
-    graphs,
     is_convolved,
+    is_eager,
     least_of,
     new,
     rank_of,
@@ -191,7 +188,7 @@ class XlaConv(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs))
                 and (
                     type(window_strides)
@@ -220,7 +217,6 @@ class XlaConv(TensorOp[T]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "XlaConv",
                     None,
                     lhs,
@@ -357,8 +353,7 @@ def xla_conv(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs))
             and (
                 type(window_strides)
@@ -387,7 +382,6 @@ def xla_conv(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "XlaConv",
                 name,
                 lhs,

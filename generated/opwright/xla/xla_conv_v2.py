@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -17,15 +15,15 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     elements_of,
     execute,
     fit_together,
-    graphs,
     is_convolved,
+    is_eager,
     least_of,
+    merging,
     new,
     rank_of,
 )
@@ -256,7 +254,7 @@ class XlaConvV2(TensorOp[PreferredElementType]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(window_strides)
                     is type(padding)
@@ -284,7 +282,6 @@ class XlaConvV2(TensorOp[PreferredElementType]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "XlaConvV2",
                     None,
                     lhs,
@@ -332,7 +329,7 @@ class XlaConvV2(TensorOp[PreferredElementType]):
 
 
 DEFAULTS = XlaConvV2.Options()
-MERGE = XlaConvV2.Options.merge
+MERGE = merging(XlaConvV2.Options)
 
 
 def _holds(
@@ -450,8 +447,7 @@ def xla_conv_v2(
     _result: Output[UPreferredElementType]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(window_strides)
                 is type(padding)
@@ -479,7 +475,6 @@ def xla_conv_v2(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "XlaConvV2",
                 name,
                 lhs,

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -137,9 +134,8 @@ class XlaCustomCallV2(Op):
         op: XlaCustomCallV2 = new(XlaCustomCallV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.results = execute(
-                    context[CURRENT],
                     "XlaCustomCallV2",
                     None,
                     operands,
@@ -223,9 +219,8 @@ def xla_custom_call_v2(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "XlaCustomCallV2",
                 name,
                 operands,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
@@ -15,11 +13,10 @@ from opwright_runtime.gencode import (
     TUint32,
     TensorOp,
     as_bool,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -132,11 +129,10 @@ class XlaDequantize(TensorOp[TBfloat16]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(input) is EagerTensor or fits(TUint32, input))
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "XlaDequantize",
                     None,
                     input,
@@ -218,13 +214,8 @@ def xla_dequantize(
     fast_path_error = None
     _result: Output[TBfloat16]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (type(input) is EagerTensor or fits(TUint32, input))
-        ):
+        if is_eager() and (type(input) is EagerTensor or fits(TUint32, input)):
             _result = execute(
-                context[CURRENT],
                 "XlaDequantize",
                 name,
                 input,

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -148,11 +145,10 @@ class XlaDot(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs))
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "XlaDot",
                     None,
                     lhs,
@@ -231,13 +227,10 @@ def xla_dot(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs))
+        if is_eager() and (
+            type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs)
         ):
             _result = execute(
-                context[CURRENT],
                 "XlaDot",
                 name,
                 lhs,

@@ -8,17 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -168,9 +165,8 @@ class XlaDotV2(TensorOp[PreferredElementType]):
         op: XlaDotV2[UPreferredElementType] = new(XlaDotV2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "XlaDotV2",
                     None,
                     lhs,
@@ -263,9 +259,8 @@ def xla_dot_v2(
     fast_path_error = None
     _result: Output[UPreferredElementType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "XlaDotV2",
                 name,
                 lhs,

@@ -8,17 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -142,19 +139,14 @@ class XlaDynamicSlice(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(start_indices) is type(size_indices) is EagerTensor
                     or fit_pair(None, start_indices, size_indices)
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "XlaDynamicSlice",
-                    None,
-                    input,
-                    start_indices,
-                    size_indices,
+                    "XlaDynamicSlice", None, input, start_indices, size_indices
                 )
                 return op
         except Exception as error:
@@ -212,21 +204,12 @@ def xla_dynamic_slice(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(start_indices) is type(size_indices) is EagerTensor
-                or fit_pair(None, start_indices, size_indices)
-            )
+        if is_eager() and (
+            type(start_indices) is type(size_indices) is EagerTensor
+            or fit_pair(None, start_indices, size_indices)
         ):
             _result = execute(
-                context[CURRENT],
-                "XlaDynamicSlice",
-                name,
-                input,
-                start_indices,
-                size_indices,
+                "XlaDynamicSlice", name, input, start_indices, size_indices
             )
             return _result
     except Exception as error:

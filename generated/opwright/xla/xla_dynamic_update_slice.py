@@ -8,17 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -141,19 +138,14 @@ class XlaDynamicUpdateSlice(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input) is type(update) is EagerTensor
                     or fit_pair(None, input, update)
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "XlaDynamicUpdateSlice",
-                    None,
-                    input,
-                    update,
-                    indices,
+                    "XlaDynamicUpdateSlice", None, input, update, indices
                 )
                 return op
         except Exception as error:
@@ -208,17 +200,10 @@ def xla_dynamic_update_slice(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(input) is type(update) is EagerTensor
-                or fit_pair(None, input, update)
-            )
+        if is_eager() and (
+            type(input) is type(update) is EagerTensor or fit_pair(None, input, update)
         ):
-            _result = execute(
-                context[CURRENT], "XlaDynamicUpdateSlice", name, input, update, indices
-            )
+            _result = execute("XlaDynamicUpdateSlice", name, input, update, indices)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -139,10 +136,8 @@ class XlaEinsum(TensorOp[T]):
         op: XlaEinsum[U] = new(XlaEinsum)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.product = execute(
-                    context[CURRENT], "XlaEinsum", None, a, b, "equation", equation
-                )
+            if scope.eager and is_eager():
+                op.product = execute("XlaEinsum", None, a, b, "equation", equation)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -200,10 +195,8 @@ def xla_einsum(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "XlaEinsum", name, a, b, "equation", equation
-            )
+        if is_eager():
+            _result = execute("XlaEinsum", name, a, b, "equation", equation)
             return _result
     except Exception as error:
         fast_path_error = error

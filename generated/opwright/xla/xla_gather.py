@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     as_bool,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -166,14 +163,13 @@ class XlaGather(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(start_indices) is type(slice_sizes) is EagerTensor
                     or fit_pair(None, start_indices, slice_sizes)
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "XlaGather",
                     None,
                     operand,
@@ -261,16 +257,11 @@ def xla_gather(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(start_indices) is type(slice_sizes) is EagerTensor
-                or fit_pair(None, start_indices, slice_sizes)
-            )
+        if is_eager() and (
+            type(start_indices) is type(slice_sizes) is EagerTensor
+            or fit_pair(None, start_indices, slice_sizes)
         ):
             _result = execute(
-                context[CURRENT],
                 "XlaGather",
                 name,
                 operand,

@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -197,9 +195,8 @@ class XlaHostCompute(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.outputs = execute(
-                    context[CURRENT],
                     "XlaHostCompute",
                     None,
                     inputs,
@@ -244,7 +241,7 @@ class XlaHostCompute(Op):
 
 
 DEFAULTS = XlaHostCompute.Options()
-MERGE = XlaHostCompute.Options.merge
+MERGE = merging(XlaHostCompute.Options)
 
 
 @describe_missing_args
@@ -308,9 +305,8 @@ def xla_host_compute(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "XlaHostCompute",
                 name,
                 inputs,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -141,9 +138,9 @@ class XlaKeyValueSort(Op, Generic[K, V]):
         op: XlaKeyValueSort[UK, UV] = new(XlaKeyValueSort)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.sorted_keys, op.sorted_values = execute(
-                    context[CURRENT], "XlaKeyValueSort", None, keys, values
+                    "XlaKeyValueSort", None, keys, values
                 )
                 return op
         except Exception as error:
@@ -196,9 +193,9 @@ def xla_key_value_sort(
     fast_path_error = None
     _result: XlaKeyValueSortOutputs[UK, UV]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = XlaKeyValueSortOutputs._make(
-                execute(context[CURRENT], "XlaKeyValueSort", name, keys, values)
+                execute("XlaKeyValueSort", name, keys, values)
             )
             return _result
     except Exception as error:

@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -106,10 +103,8 @@ class XlaOptimizationBarrier(Op):
         op: XlaOptimizationBarrier = new(XlaOptimizationBarrier)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(
-                    context[CURRENT], "XlaOptimizationBarrier", None, input
-                )
+            if scope.eager and is_eager():
+                op.output = execute("XlaOptimizationBarrier", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -154,8 +149,8 @@ def xla_optimization_barrier(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "XlaOptimizationBarrier", name, input)
+        if is_eager():
+            _result = execute("XlaOptimizationBarrier", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

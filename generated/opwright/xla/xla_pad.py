@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
     fit_together,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -155,7 +152,7 @@ class XlaPad(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input) is type(padding_value) is EagerTensor
                     or fit_pair(None, input, padding_value)
@@ -169,7 +166,6 @@ class XlaPad(TensorOp[T]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "XlaPad",
                     None,
                     input,
@@ -244,8 +240,7 @@ def xla_pad(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input) is type(padding_value) is EagerTensor
                 or fit_pair(None, input, padding_value)
@@ -259,7 +254,6 @@ def xla_pad(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "XlaPad",
                 name,
                 input,

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
     as_shape,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -120,9 +117,8 @@ class XlaRecv(TensorOp[Dtype]):
         op: XlaRecv[UDtype] = new(XlaRecv)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.tensor = execute(
-                    context[CURRENT],
                     "XlaRecv",
                     None,
                     "dtype",
@@ -185,9 +181,8 @@ def xla_recv(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "XlaRecv",
                 name,
                 "dtype",

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
     as_shape,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -117,9 +114,8 @@ class XlaRecvFromHost(TensorOp[Toutput]):
         op: XlaRecvFromHost[Uoutput] = new(XlaRecvFromHost)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "XlaRecvFromHost",
                     None,
                     "Toutput",
@@ -177,9 +173,8 @@ def xla_recv_from_host(
     fast_path_error = None
     _result: Output[Uoutput]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "XlaRecvFromHost",
                 name,
                 "Toutput",

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
     new,
     rank_of,
     removed,
@@ -160,7 +157,7 @@ class XlaReduce(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input) is type(init_value) is EagerTensor
                     or fit_pair(None, input, init_value)
@@ -168,7 +165,6 @@ class XlaReduce(TensorOp[T]):
                 and _holds(input, dimensions_to_reduce)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "XlaReduce",
                     None,
                     input,
@@ -259,8 +255,7 @@ def xla_reduce(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input) is type(init_value) is EagerTensor
                 or fit_pair(None, input, init_value)
@@ -268,7 +263,6 @@ def xla_reduce(
             and _holds(input, dimensions_to_reduce)
         ):
             _result = execute(
-                context[CURRENT],
                 "XlaReduce",
                 name,
                 input,

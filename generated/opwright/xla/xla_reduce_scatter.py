@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -140,7 +137,7 @@ class XlaReduceScatter(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(group_assignment) is EagerTensor
                     or type(group_assignment) is int
@@ -155,7 +152,6 @@ class XlaReduceScatter(TensorOp[T]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "XlaReduceScatter",
                     None,
                     input,
@@ -223,8 +219,7 @@ def xla_reduce_scatter(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(group_assignment) is EagerTensor
                 or type(group_assignment) is int
@@ -239,7 +234,6 @@ def xla_reduce_scatter(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "XlaReduceScatter",
                 name,
                 input,

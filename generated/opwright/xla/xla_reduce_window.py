@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fit_pair,
     fit_together,
-    graphs,
+    is_eager,
     least_of,
     most_of,
     new,
@@ -189,7 +186,7 @@ class XlaReduceWindow(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input) is type(init_value) is EagerTensor
                     or fit_pair(None, input, init_value)
@@ -220,7 +217,6 @@ class XlaReduceWindow(TensorOp[T]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "XlaReduceWindow",
                     None,
                     input,
@@ -350,8 +346,7 @@ def xla_reduce_window(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input) is type(init_value) is EagerTensor
                 or fit_pair(None, input, init_value)
@@ -382,7 +377,6 @@ def xla_reduce_window(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "XlaReduceWindow",
                 name,
                 input,

@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -119,7 +116,7 @@ class XlaRemoveDynamicDimensionSize(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(dim_index) is EagerTensor
                     or type(dim_index) is int
@@ -128,11 +125,7 @@ class XlaRemoveDynamicDimensionSize(TensorOp[T]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "XlaRemoveDynamicDimensionSize",
-                    None,
-                    input,
-                    dim_index,
+                    "XlaRemoveDynamicDimensionSize", None, input, dim_index
                 )
                 return op
         except Exception as error:
@@ -178,23 +171,13 @@ def xla_remove_dynamic_dimension_size(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(dim_index) is EagerTensor
-                or type(dim_index) is int
-                and -2147483648 <= dim_index <= 2147483647
-                or fits(TInt32, dim_index)
-            )
+        if is_eager() and (
+            type(dim_index) is EagerTensor
+            or type(dim_index) is int
+            and -2147483648 <= dim_index <= 2147483647
+            or fits(TInt32, dim_index)
         ):
-            _result = execute(
-                context[CURRENT],
-                "XlaRemoveDynamicDimensionSize",
-                name,
-                input,
-                dim_index,
-            )
+            _result = execute("XlaRemoveDynamicDimensionSize", name, input, dim_index)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -99,8 +96,8 @@ class XlaReplicaId(TensorOp[TInt32]):
         op: XlaReplicaId = new(XlaReplicaId)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.id = execute(context[CURRENT], "XlaReplicaId", None)
+            if scope.eager and is_eager():
+                op.id = execute("XlaReplicaId", None)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -144,8 +141,8 @@ def xla_replica_id(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "XlaReplicaId", name)
+        if is_eager():
+            _result = execute("XlaReplicaId", name)
             return _result
     except Exception as error:
         fast_path_error = error

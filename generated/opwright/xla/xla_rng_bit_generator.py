@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     Op,
@@ -16,11 +14,10 @@ from opwright_runtime.gencode import (
     TInt32,
     TUint64,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -186,7 +183,7 @@ class XlaRngBitGenerator(Op, Generic[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(algorithm) is EagerTensor
                     or type(algorithm) is int
@@ -202,7 +199,6 @@ class XlaRngBitGenerator(Op, Generic[Dtype]):
                 )
             ):
                 op.output_key, op.output = execute(
-                    context[CURRENT],
                     "XlaRngBitGenerator",
                     None,
                     algorithm,
@@ -294,8 +290,7 @@ def xla_rng_bit_generator(
     _result: XlaRngBitGeneratorOutputs[UDtype]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(algorithm) is EagerTensor
                 or type(algorithm) is int
@@ -312,7 +307,6 @@ def xla_rng_bit_generator(
         ):
             _result = XlaRngBitGeneratorOutputs._make(
                 execute(
-                    context[CURRENT],
                     "XlaRngBitGenerator",
                     name,
                     algorithm,

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
     as_bool,
-    context,
     describe_missing_args,
     execute,
     fit_pair,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -167,14 +164,13 @@ class XlaScatter(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(operand) is type(updates) is EagerTensor
                     or fit_pair(None, operand, updates)
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "XlaScatter",
                     None,
                     operand,
@@ -265,16 +261,11 @@ def xla_scatter(
     fast_path_error = None
     _result: Output[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(operand) is type(updates) is EagerTensor
-                or fit_pair(None, operand, updates)
-            )
+        if is_eager() and (
+            type(operand) is type(updates) is EagerTensor
+            or fit_pair(None, operand, updates)
         ):
             _result = execute(
-                context[CURRENT],
                 "XlaScatter",
                 name,
                 operand,

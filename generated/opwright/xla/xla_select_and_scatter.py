@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     least_of,
     new,
     rank_of,
@@ -176,7 +173,7 @@ class XlaSelectAndScatter(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(operand) is type(source) is type(init_value) is EagerTensor
                     or fit_together(None, operand, source, init_value)
@@ -191,7 +188,6 @@ class XlaSelectAndScatter(TensorOp[T]):
                 and _holds(operand, window_dimensions, window_strides, padding)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "XlaSelectAndScatter",
                     None,
                     operand,
@@ -296,8 +292,7 @@ def xla_select_and_scatter(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(operand) is type(source) is type(init_value) is EagerTensor
                 or fit_together(None, operand, source, init_value)
@@ -312,7 +307,6 @@ def xla_select_and_scatter(
             and _holds(operand, window_dimensions, window_strides, padding)
         ):
             _result = execute(
-                context[CURRENT],
                 "XlaSelectAndScatter",
                 name,
                 operand,

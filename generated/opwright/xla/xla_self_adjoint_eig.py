@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_bool,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -147,9 +144,8 @@ class XlaSelfAdjointEig(Op, Generic[T]):
         op: XlaSelfAdjointEig[U] = new(XlaSelfAdjointEig)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.w, op.v = execute(
-                    context[CURRENT],
                     "XlaSelfAdjointEig",
                     None,
                     a,
@@ -225,10 +221,9 @@ def xla_self_adjoint_eig(
     fast_path_error = None
     _result: XlaSelfAdjointEigOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = XlaSelfAdjointEigOutputs._make(
                 execute(
-                    context[CURRENT],
                     "XlaSelfAdjointEig",
                     name,
                     a,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -105,15 +102,8 @@ class XlaSend(Op):
         op: XlaSend = new(XlaSend)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(
-                    context[CURRENT],
-                    "XlaSend",
-                    None,
-                    tensor,
-                    "tensor_name",
-                    tensor_name,
-                )
+            if scope.eager and is_eager():
+                execute("XlaSend", None, tensor, "tensor_name", tensor_name)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -158,10 +148,8 @@ def xla_send(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "XlaSend", name, tensor, "tensor_name", tensor_name
-            )
+        if is_eager():
+            _result = execute("XlaSend", name, tensor, "tensor_name", tensor_name)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -103,8 +100,8 @@ class XlaSendToHost(Op):
         op: XlaSendToHost = new(XlaSendToHost)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "XlaSendToHost", None, input, "key", key)
+            if scope.eager and is_eager():
+                execute("XlaSendToHost", None, input, "key", key)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -146,10 +143,8 @@ def xla_send_to_host(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "XlaSendToHost", name, input, "key", key
-            )
+        if is_eager():
+            _result = execute("XlaSendToHost", name, input, "key", key)
             return _result
     except Exception as error:
         fast_path_error = error

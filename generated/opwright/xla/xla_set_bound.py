@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -110,7 +107,7 @@ class XlaSetBound(TensorOp[TInt32]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(input) is EagerTensor
                     or type(input) is int
@@ -124,7 +121,7 @@ class XlaSetBound(TensorOp[TInt32]):
                     or fits(TInt32, bound)
                 )
             ):
-                op.output = execute(context[CURRENT], "XlaSetBound", None, input, bound)
+                op.output = execute("XlaSetBound", None, input, bound)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -172,8 +169,7 @@ def xla_set_bound(
     _result: Output[TInt32]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(input) is EagerTensor
                 or type(input) is int
@@ -187,7 +183,7 @@ def xla_set_bound(
                 or fits(TInt32, bound)
             )
         ):
-            _result = execute(context[CURRENT], "XlaSetBound", name, input, bound)
+            _result = execute("XlaSetBound", name, input, bound)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -129,7 +126,7 @@ class XlaSetDynamicDimensionSize(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(dim_index) is EagerTensor
                     or type(dim_index) is int
@@ -144,12 +141,7 @@ class XlaSetDynamicDimensionSize(TensorOp[T]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "XlaSetDynamicDimensionSize",
-                    None,
-                    input,
-                    dim_index,
-                    size,
+                    "XlaSetDynamicDimensionSize", None, input, dim_index, size
                 )
                 return op
         except Exception as error:
@@ -202,8 +194,7 @@ def xla_set_dynamic_dimension_size(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(dim_index) is EagerTensor
                 or type(dim_index) is int
@@ -218,12 +209,7 @@ def xla_set_dynamic_dimension_size(
             )
         ):
             _result = execute(
-                context[CURRENT],
-                "XlaSetDynamicDimensionSize",
-                name,
-                input,
-                dim_index,
-                size,
+                "XlaSetDynamicDimensionSize", name, input, dim_index, size
             )
             return _result
     except Exception as error:

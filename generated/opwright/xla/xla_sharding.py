@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -155,9 +153,8 @@ class XlaSharding(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "XlaSharding",
                     None,
                     input,
@@ -178,7 +175,7 @@ class XlaSharding(TensorOp[T]):
 
 
 DEFAULTS = XlaSharding.Options()
-MERGE = XlaSharding.Options.merge
+MERGE = merging(XlaSharding.Options)
 
 
 @describe_missing_args
@@ -226,9 +223,8 @@ def xla_sharding(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "XlaSharding",
                 name,
                 input,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -101,8 +98,8 @@ class XlaSort(TensorOp[T]):
         op: XlaSort[U] = new(XlaSort)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "XlaSort", None, input)
+            if scope.eager and is_eager():
+                op.output = execute("XlaSort", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -143,8 +140,8 @@ def xla_sort(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "XlaSort", name, input)
+        if is_eager():
+            _result = execute("XlaSort", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

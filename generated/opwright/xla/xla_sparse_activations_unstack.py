@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
     Scope,
     as_bool,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -141,9 +138,8 @@ class XlaSparseActivationsUnstack(Op, Generic[Dtype]):
         op: XlaSparseActivationsUnstack[UDtype] = new(XlaSparseActivationsUnstack)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.unstacked_activations = execute(
-                    context[CURRENT],
                     "XlaSparseActivationsUnstack",
                     None,
                     stacked_activations,
@@ -229,9 +225,8 @@ def xla_sparse_activations_unstack(
     fast_path_error = None
     _result: list[Output[UDtype]]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "XlaSparseActivationsUnstack",
                 name,
                 stacked_activations,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
@@ -15,11 +13,10 @@ from opwright_runtime.gencode import (
     all_tensors,
     as_bool,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -130,14 +127,13 @@ class XlaSparseGradientsStack(TensorOp[Dtype]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     all_tensors(unstacked_gradients)
                     or fit_together(None, unstacked_gradients)
                 )
             ):
                 op.stacked_gradients = execute(
-                    context[CURRENT],
                     "XlaSparseGradientsStack",
                     None,
                     unstacked_gradients,
@@ -203,16 +199,10 @@ def xla_sparse_gradients_stack(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                all_tensors(unstacked_gradients)
-                or fit_together(None, unstacked_gradients)
-            )
+        if is_eager() and (
+            all_tensors(unstacked_gradients) or fit_together(None, unstacked_gradients)
         ):
             _result = execute(
-                context[CURRENT],
                 "XlaSparseGradientsStack",
                 name,
                 unstacked_gradients,

@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -154,9 +152,8 @@ class XlaSplitND(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(N):
+            if scope.eager and is_eager() and _holds(N):
                 op.outputs = execute(
-                    context[CURRENT],
                     "XlaSplitND",
                     None,
                     input,
@@ -179,7 +176,7 @@ class XlaSplitND(Op, Generic[T]):
 
 
 DEFAULTS = XlaSplitND.Options()
-MERGE = XlaSplitND.Options.merge
+MERGE = merging(XlaSplitND.Options)
 
 
 def _holds(N: int) -> bool:
@@ -239,9 +236,8 @@ def xla_split_nd(
     fast_path_error = None
     _result: list[Output[U]]
     try:
-        if context[EAGER] and not graphs.stack and _holds(N):
+        if is_eager() and _holds(N):
             _result = execute(
-                context[CURRENT],
                 "XlaSplitND",
                 name,
                 input,

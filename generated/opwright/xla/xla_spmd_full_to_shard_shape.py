@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -162,9 +160,8 @@ class XlaSpmdFullToShardShape(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "XlaSpmdFullToShardShape",
                     None,
                     input,
@@ -191,7 +188,7 @@ class XlaSpmdFullToShardShape(TensorOp[T]):
 
 
 DEFAULTS = XlaSpmdFullToShardShape.Options()
-MERGE = XlaSpmdFullToShardShape.Options.merge
+MERGE = merging(XlaSpmdFullToShardShape.Options)
 
 
 @describe_missing_args
@@ -243,9 +240,8 @@ def xla_spmd_full_to_shard_shape(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "XlaSpmdFullToShardShape",
                 name,
                 input,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -166,9 +164,8 @@ class XlaSpmdShardToFullShape(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "XlaSpmdShardToFullShape",
                     None,
                     input,
@@ -198,7 +195,7 @@ class XlaSpmdShardToFullShape(TensorOp[T]):
 
 
 DEFAULTS = XlaSpmdShardToFullShape.Options()
-MERGE = XlaSpmdShardToFullShape.Options.merge
+MERGE = merging(XlaSpmdShardToFullShape.Options)
 
 
 @describe_missing_args
@@ -251,9 +248,8 @@ def xla_spmd_shard_to_full_shape(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "XlaSpmdShardToFullShape",
                 name,
                 input,

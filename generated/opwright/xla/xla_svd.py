@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
     rank_of,
 )
@@ -159,9 +156,8 @@ class XlaSvd(Op, Generic[T]):
         op: XlaSvd[U] = new(XlaSvd)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(a):
+            if scope.eager and is_eager() and _holds(a):
                 op.s, op.u, op.v = execute(
-                    context[CURRENT],
                     "XlaSvd",
                     None,
                     a,
@@ -250,10 +246,9 @@ def xla_svd(
     fast_path_error = None
     _result: XlaSvdOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack and _holds(a):
+        if is_eager() and _holds(a):
             _result = XlaSvdOutputs._make(
                 execute(
-                    context[CURRENT],
                     "XlaSvd",
                     name,
                     a,

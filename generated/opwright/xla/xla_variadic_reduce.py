@@ -8,17 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     all_tensors,
-    context,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     new,
     rank_of,
     removed,
@@ -176,7 +173,7 @@ class XlaVariadicReduce(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     all_tensors(input)
                     and all_tensors(init_value)
@@ -185,7 +182,6 @@ class XlaVariadicReduce(Op, Generic[T]):
                 and _holds(input, dimensions_to_reduce)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "XlaVariadicReduce",
                     None,
                     input,
@@ -290,8 +286,7 @@ def xla_variadic_reduce(
     _result: list[Output[U]]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 all_tensors(input)
                 and all_tensors(init_value)
@@ -300,7 +295,6 @@ def xla_variadic_reduce(
             and _holds(input, dimensions_to_reduce)
         ):
             _result = execute(
-                context[CURRENT],
                 "XlaVariadicReduce",
                 name,
                 input,

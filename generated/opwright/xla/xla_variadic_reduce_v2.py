@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
     rank_of,
     removed,
@@ -154,13 +151,8 @@ class XlaVariadicReduceV2(Op):
         op: XlaVariadicReduceV2 = new(XlaVariadicReduceV2)
         fast_path_error = None
         try:
-            if (
-                scope.eager
-                and not graphs.stack
-                and _holds(inputs, dimensions_to_reduce)
-            ):
+            if scope.eager and is_eager() and _holds(inputs, dimensions_to_reduce):
                 op.outputs = execute(
-                    context[CURRENT],
                     "XlaVariadicReduceV2",
                     None,
                     inputs,
@@ -258,9 +250,8 @@ def xla_variadic_reduce_v2(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack and _holds(inputs, dimensions_to_reduce):
+        if is_eager() and _holds(inputs, dimensions_to_reduce):
             _result = execute(
-                context[CURRENT],
                 "XlaVariadicReduceV2",
                 name,
                 inputs,

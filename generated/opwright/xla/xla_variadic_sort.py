@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     Scope,
     TInt32,
     as_bool,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -145,7 +142,7 @@ class XlaVariadicSort(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(dimension) is EagerTensor
                     or type(dimension) is int
@@ -154,7 +151,6 @@ class XlaVariadicSort(Op):
                 )
             ):
                 op.outputs = execute(
-                    context[CURRENT],
                     "XlaVariadicSort",
                     None,
                     inputs,
@@ -231,18 +227,13 @@ def xla_variadic_sort(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(dimension) is EagerTensor
-                or type(dimension) is int
-                and -2147483648 <= dimension <= 2147483647
-                or fits(TInt32, dimension)
-            )
+        if is_eager() and (
+            type(dimension) is EagerTensor
+            or type(dimension) is int
+            and -2147483648 <= dimension <= 2147483647
+            or fits(TInt32, dimension)
         ):
             _result = execute(
-                context[CURRENT],
                 "XlaVariadicSort",
                 name,
                 inputs,

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -122,17 +119,8 @@ class XlaWhile(Op):
         op: XlaWhile = new(XlaWhile)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(
-                    context[CURRENT],
-                    "XlaWhile",
-                    None,
-                    input,
-                    "cond",
-                    cond,
-                    "body",
-                    body,
-                )
+            if scope.eager and is_eager():
+                op.output = execute("XlaWhile", None, input, "cond", cond, "body", body)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -184,10 +172,8 @@ def xla_while(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "XlaWhile", name, input, "cond", cond, "body", body
-            )
+        if is_eager():
+            _result = execute("XlaWhile", name, input, "cond", cond, "body", body)
             return _result
     except Exception as error:
         fast_path_error = error

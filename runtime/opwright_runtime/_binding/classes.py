@@ -8,17 +8,22 @@ from opwright_runtime._binding.equations import (
     indexed_of,
     reduced_of,
 )
+from opwright_runtime._binding.fast_path import (
+    EagerTensor,
+    can_broadcast,
+    execute,
+    is_eager,
+)
 from opwright_runtime._binding.files import is_writable
 from opwright_runtime._binding.handles import is_removable
 from opwright_runtime._binding.narrowing import (
-    EagerTensor,
     all_tensors,
     fit_pair,
     fit_together,
     fits,
 )
 from opwright_runtime._binding.op import Op, new
-from opwright_runtime._binding.options import OpOptions, default
+from opwright_runtime._binding.options import OpOptions, default, merging
 from opwright_runtime._binding.properties import (
     all_finite,
     are_distinct,
@@ -29,7 +34,6 @@ from opwright_runtime._binding.properties import (
     dims_of,
     dtype_name,
     dtype_of,
-    elements_in,
     elements_of,
     extent_of,
     extents_of,
@@ -76,8 +80,6 @@ from opwright_runtime._binding.texts import are_named, are_slices
 from opwright_runtime._binding.threads import can_start
 from opwright_runtime._binding.variants import are_joined
 from opwright_runtime._binding.view import OpInputs
-from opwright_runtime._internals import CURRENT, EAGER, execute, graphs
-from opwright_runtime._internals import contexts as context
 from opwright_runtime.types import (
     AnyDType,
     AnyDTypeLike,
@@ -152,8 +154,6 @@ from opwright_runtime.types import (
 )
 
 __all__ = [
-    "CURRENT",
-    "EAGER",
     "AnyDType",
     "AnyDTypeLike",
     "AnyOperand",
@@ -244,9 +244,9 @@ __all__ = [
     "banded_of",
     "batches_of",
     "broadcast_of",
+    "can_broadcast",
     "can_start",
     "contents_of",
-    "context",
     "crosses_of",
     "default",
     "describe_missing_args",
@@ -254,7 +254,6 @@ __all__ = [
     "dtype_name",
     "dtype_of",
     "einsum_of",
-    "elements_in",
     "elements_of",
     "execute",
     "extent_of",
@@ -262,13 +261,13 @@ __all__ = [
     "fit_pair",
     "fit_together",
     "fits",
-    "graphs",
     "has_room",
     "have_ranks",
     "indexed_of",
     "is_batched",
     "is_convolved",
     "is_divided",
+    "is_eager",
     "is_nan_free",
     "is_permutation",
     "is_removable",
@@ -279,6 +278,7 @@ __all__ = [
     "known_held_of",
     "last_of",
     "least_of",
+    "merging",
     "most_of",
     "new",
     "padded_of",

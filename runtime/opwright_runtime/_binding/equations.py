@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from opwright_notation.rows import broadcast
-from opwright_runtime._binding.narrowing import EagerTensor
+from opwright_runtime._binding.fast_path import EagerTensor
 from opwright_runtime._binding.properties import MOST_AXES, sizes_of, tensors_of
 
 #: The sizes of an input; None stands for an unknown size.

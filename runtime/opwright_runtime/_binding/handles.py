@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 import tensorflow as tf
 
 from opwright_runtime._binding import resources
-from opwright_runtime._binding.narrowing import EagerTensor
+from opwright_runtime._binding.fast_path import EagerTensor
 from opwright_runtime._internals import handle_data
 
 _Result = TypeVar("_Result")

@@ -18,11 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from opwright_runtime._internals import TensorType, ops
+from opwright_runtime._binding.fast_path import EagerTensor, native
+from opwright_runtime._internals import TensorType
 from opwright_runtime.types import DTYPES, TType
-
-EagerTensor: Any = ops.EagerTensor
-"""The class of the tensors of eager execution; it has no subclasses."""
 
 
 class _Range(NamedTuple):
@@ -90,7 +88,8 @@ datatype_enum: Callable[[object], int] = EagerTensor._datatype_enum
 _index = operator.index
 
 
-def all_tensors(values: Sequence[Any]) -> bool:
+@native
+def all_tensors(values: Sequence[object]) -> bool:
     """Whether all elements of a list input are eager tensors."""
     if type(values) is not list and type(values) is not tuple:
         return False

@@ -9,11 +9,12 @@ from typing_extensions import dataclass_transform
 
 from opwright_runtime import errors
 from opwright_runtime._binding import attrs
+from opwright_runtime._binding.fast_path import native
 from opwright_runtime._binding.signatures import SourceSignature
 from opwright_runtime.types import TType
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from typing_extensions import Self
 
@@ -182,6 +183,13 @@ class OpOptions:
 
 
 _NONE: frozenset[str] = frozenset()
+
+Made = TypeVar("Made", bound=OpOptions)
+
+
+def merging(options: type[Made]) -> Callable[[Sequence[Made]], Made]:
+    """`options.merge`, which generated code calls."""
+    return native(options.merge, cls=options)
 
 
 def _rebuild(cls: type[OpOptions], given: dict[str, Any]) -> OpOptions:

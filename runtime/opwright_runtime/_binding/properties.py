@@ -23,7 +23,7 @@ from opwright_notation.rows import (
     remove,
 )
 from opwright_runtime._binding import memory
-from opwright_runtime._binding.narrowing import EagerTensor
+from opwright_runtime._binding.fast_path import EagerTensor, native
 from opwright_runtime._internals import (
     ConvolutionDimensionNumbers,
     resource_variable,
@@ -72,12 +72,14 @@ _BYTES["string"] = 24
 _BYTES[""] = max(_BYTES.values())
 
 
+@native
 def rank_of(value: Any) -> int:
     if type(value) is EagerTensor:
         return _rank(value)
     return len(_plain_sizes(value))
 
 
+@native
 def elements_of(value: Any) -> int:
     if type(value) is EagerTensor:
         return elements_in(value)
@@ -510,6 +512,7 @@ def text_of(value: object) -> str:
     return value
 
 
+@native
 def tensors_of(values: Any) -> Sequence[Any]:
     """The tensors of a list input."""
     if type(values) not in _LISTS:

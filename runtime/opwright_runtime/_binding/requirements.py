@@ -45,7 +45,7 @@ from opwright_runtime._binding import (
     threads,
     variants,
 )
-from opwright_runtime._binding.narrowing import EagerTensor
+from opwright_runtime._binding.fast_path import EagerTensor
 from opwright_runtime._binding.op_info import OpInfo, refused_attr
 from opwright_runtime._internals import context, handle_data
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from opwright_runtime._binding.narrowing import EagerTensor
+from opwright_runtime._binding.fast_path import EagerTensor
 from opwright_runtime._binding.properties import DTYPE_NAMES, array_of, elements_of
 
 #: The dtypes of integers whose division can end the process.

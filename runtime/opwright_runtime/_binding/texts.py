@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from opwright_notation.rows import extent
-from opwright_runtime._binding.narrowing import EagerTensor
+from opwright_runtime._binding.fast_path import EagerTensor
 from opwright_runtime._binding.properties import MOST_AXES, array_of
 
 
@@ -54,6 +54,8 @@ def _texts(value: object) -> list[bytes]:
         if type(found) is np.ndarray:
             texts: list[bytes] = found.ravel().tolist()
             return texts
+    if type(found) is bytes:
+        return [found]
     if isinstance(found, (str, bytes)):
         found = [found]
     flat = np.asarray(found, object).ravel().tolist()

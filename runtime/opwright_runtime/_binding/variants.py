@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from opwright_runtime._binding.narrowing import EagerTensor
+from opwright_runtime._binding.fast_path import EagerTensor
 from opwright_runtime._binding.properties import array_of
 from opwright_runtime._internals import TensorProto, VariantTensorDataProto
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -19,12 +17,12 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -197,7 +195,7 @@ class ExperimentalAutoShardDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_workers) is EagerTensor
                     or type(num_workers) is int
@@ -212,7 +210,6 @@ class ExperimentalAutoShardDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "ExperimentalAutoShardDataset",
                     None,
                     input_dataset,
@@ -241,7 +238,7 @@ class ExperimentalAutoShardDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = ExperimentalAutoShardDataset.Options()
-MERGE = ExperimentalAutoShardDataset.Options.merge
+MERGE = merging(ExperimentalAutoShardDataset.Options)
 
 
 @describe_missing_args
@@ -309,8 +306,7 @@ def experimental_auto_shard_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_workers) is EagerTensor
                 or type(num_workers) is int
@@ -326,7 +322,6 @@ def experimental_auto_shard_dataset(
             and -2147483648 <= auto_shard_policy <= 2147483647
         ):
             _result = execute(
-                context[CURRENT],
                 "ExperimentalAutoShardDataset",
                 name,
                 input_dataset,

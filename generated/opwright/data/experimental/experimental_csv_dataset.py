@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
@@ -18,11 +16,10 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -180,7 +177,7 @@ class ExperimentalCSVDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(buffer_size) is EagerTensor
                     or type(buffer_size) is int
@@ -199,7 +196,6 @@ class ExperimentalCSVDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "ExperimentalCSVDataset",
                     None,
                     filenames,
@@ -306,8 +302,7 @@ def experimental_csv_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(buffer_size) is EagerTensor
                 or type(buffer_size) is int
@@ -324,7 +319,6 @@ def experimental_csv_dataset(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "ExperimentalCSVDataset",
                 name,
                 filenames,

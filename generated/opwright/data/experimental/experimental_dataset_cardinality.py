@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt64,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -116,12 +113,9 @@ class ExperimentalDatasetCardinality(TensorOp[TInt64]):
         op: ExperimentalDatasetCardinality = new(ExperimentalDatasetCardinality)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.cardinality = execute(
-                    context[CURRENT],
-                    "ExperimentalDatasetCardinality",
-                    None,
-                    input_dataset,
+                    "ExperimentalDatasetCardinality", None, input_dataset
                 )
                 return op
         except Exception as error:
@@ -172,10 +166,8 @@ def experimental_dataset_cardinality(
     fast_path_error = None
     _result: Output[TInt64]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "ExperimentalDatasetCardinality", name, input_dataset
-            )
+        if is_eager():
+            _result = execute("ExperimentalDatasetCardinality", name, input_dataset)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,15 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     is_single,
     new,
 )
@@ -130,9 +127,8 @@ class ExperimentalDatasetToTFRecord(Op):
         op: ExperimentalDatasetToTFRecord = new(ExperimentalDatasetToTFRecord)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and _holds(input_dataset):
+            if scope.eager and is_eager() and _holds(input_dataset):
                 execute(
-                    context[CURRENT],
                     "ExperimentalDatasetToTFRecord",
                     None,
                     input_dataset,
@@ -204,9 +200,8 @@ def experimental_dataset_to_tf_record(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack and _holds(input_dataset):
+        if is_eager() and _holds(input_dataset):
             _result = execute(
-                context[CURRENT],
                 "ExperimentalDatasetToTFRecord",
                 name,
                 input_dataset,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
@@ -18,12 +16,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     elements_of,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -164,7 +161,7 @@ class ExperimentalDenseToSparseBatchDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(batch_size) is EagerTensor
                     or type(batch_size) is int
@@ -180,7 +177,6 @@ class ExperimentalDenseToSparseBatchDataset(TensorOp[TVariant]):
                 and _holds(row_shape)
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "ExperimentalDenseToSparseBatchDataset",
                     None,
                     input_dataset,
@@ -267,8 +263,7 @@ def experimental_dense_to_sparse_batch_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(batch_size) is EagerTensor
                 or type(batch_size) is int
@@ -284,7 +279,6 @@ def experimental_dense_to_sparse_batch_dataset(
             and _holds(row_shape)
         ):
             _result = execute(
-                context[CURRENT],
                 "ExperimentalDenseToSparseBatchDataset",
                 name,
                 input_dataset,

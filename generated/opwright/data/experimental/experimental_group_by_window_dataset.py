@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -176,9 +173,8 @@ class ExperimentalGroupByWindowDataset(TensorOp[TVariant]):
         op: ExperimentalGroupByWindowDataset = new(ExperimentalGroupByWindowDataset)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "ExperimentalGroupByWindowDataset",
                     None,
                     input_dataset,
@@ -289,9 +285,8 @@ def experimental_group_by_window_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ExperimentalGroupByWindowDataset",
                 name,
                 input_dataset,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,11 +14,11 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -169,9 +167,8 @@ class ExperimentalIgnoreErrorsDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "ExperimentalIgnoreErrorsDataset",
                     None,
                     input_dataset,
@@ -198,7 +195,7 @@ class ExperimentalIgnoreErrorsDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = ExperimentalIgnoreErrorsDataset.Options()
-MERGE = ExperimentalIgnoreErrorsDataset.Options.merge
+MERGE = merging(ExperimentalIgnoreErrorsDataset.Options)
 
 
 @describe_missing_args
@@ -255,9 +252,8 @@ def experimental_ignore_errors_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ExperimentalIgnoreErrorsDataset",
                 name,
                 input_dataset,

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -110,10 +107,8 @@ class ExperimentalIteratorGetDevice(TensorOp[TString]):
         op: ExperimentalIteratorGetDevice = new(ExperimentalIteratorGetDevice)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.device_ = execute(
-                    context[CURRENT], "ExperimentalIteratorGetDevice", None, resource
-                )
+            if scope.eager and is_eager():
+                op.device_ = execute("ExperimentalIteratorGetDevice", None, resource)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -160,10 +155,8 @@ def experimental_iterator_get_device(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "ExperimentalIteratorGetDevice", name, resource
-            )
+        if is_eager():
+            _result = execute("ExperimentalIteratorGetDevice", name, resource)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -21,12 +19,12 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -206,7 +204,7 @@ class ExperimentalMapAndBatchDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(batch_size) is EagerTensor
                     or type(batch_size) is int
@@ -224,7 +222,6 @@ class ExperimentalMapAndBatchDataset(TensorOp[TVariant]):
                 and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "ExperimentalMapAndBatchDataset",
                     None,
                     input_dataset,
@@ -264,7 +261,7 @@ class ExperimentalMapAndBatchDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = ExperimentalMapAndBatchDataset.Options()
-MERGE = ExperimentalMapAndBatchDataset.Options.merge
+MERGE = merging(ExperimentalMapAndBatchDataset.Options)
 
 
 @describe_missing_args
@@ -336,8 +333,7 @@ def experimental_map_and_batch_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(batch_size) is EagerTensor
                 or type(batch_size) is int
@@ -353,7 +349,6 @@ def experimental_map_and_batch_dataset(
             and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
         ):
             _result = execute(
-                context[CURRENT],
                 "ExperimentalMapAndBatchDataset",
                 name,
                 input_dataset,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -18,11 +16,11 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -201,9 +199,8 @@ class ExperimentalMapDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "ExperimentalMapDataset",
                     None,
                     input_dataset,
@@ -240,7 +237,7 @@ class ExperimentalMapDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = ExperimentalMapDataset.Options()
-MERGE = ExperimentalMapDataset.Options.merge
+MERGE = merging(ExperimentalMapDataset.Options)
 
 
 @describe_missing_args
@@ -303,9 +300,8 @@ def experimental_map_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ExperimentalMapDataset",
                 name,
                 input_dataset,

@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -115,10 +112,8 @@ class ExperimentalMatchingFilesDataset(TensorOp[TVariant]):
         op: ExperimentalMatchingFilesDataset = new(ExperimentalMatchingFilesDataset)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.handle = execute(
-                    context[CURRENT], "ExperimentalMatchingFilesDataset", None, patterns
-                )
+            if scope.eager and is_eager():
+                op.handle = execute("ExperimentalMatchingFilesDataset", None, patterns)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -170,10 +165,8 @@ def experimental_matching_files_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "ExperimentalMatchingFilesDataset", name, patterns
-            )
+        if is_eager():
+            _result = execute("ExperimentalMatchingFilesDataset", name, patterns)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
@@ -19,11 +17,10 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -190,7 +187,7 @@ class ExperimentalParallelInterleaveDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(cycle_length) is EagerTensor
                     or type(cycle_length) is int
@@ -222,7 +219,6 @@ class ExperimentalParallelInterleaveDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "ExperimentalParallelInterleaveDataset",
                     None,
                     input_dataset,
@@ -332,8 +328,7 @@ def experimental_parallel_interleave_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(cycle_length) is EagerTensor
                 or type(cycle_length) is int
@@ -365,7 +360,6 @@ def experimental_parallel_interleave_dataset(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "ExperimentalParallelInterleaveDataset",
                 name,
                 input_dataset,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -20,12 +18,12 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
     tensors_of,
 )
@@ -220,7 +218,7 @@ class ExperimentalParseExampleDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_parallel_calls) is EagerTensor
                     or type(num_parallel_calls) is int
@@ -232,7 +230,6 @@ class ExperimentalParseExampleDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "ExperimentalParseExampleDataset",
                     None,
                     input_dataset,
@@ -273,7 +270,7 @@ class ExperimentalParseExampleDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = ExperimentalParseExampleDataset.Options()
-MERGE = ExperimentalParseExampleDataset.Options.merge
+MERGE = merging(ExperimentalParseExampleDataset.Options)
 
 
 def _holds(
@@ -371,8 +368,7 @@ def experimental_parse_example_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(num_parallel_calls) is EagerTensor
                 or type(num_parallel_calls) is int
@@ -384,7 +380,6 @@ def experimental_parse_example_dataset(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "ExperimentalParseExampleDataset",
                 name,
                 input_dataset,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -20,12 +18,12 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -179,7 +177,7 @@ class ExperimentalRebatchDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(num_replicas) is EagerTensor
                     or type(num_replicas) is int
@@ -188,7 +186,6 @@ class ExperimentalRebatchDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "ExperimentalRebatchDataset",
                     None,
                     input_dataset,
@@ -216,7 +213,7 @@ class ExperimentalRebatchDataset(TensorOp[TVariant]):
 
 
 DEFAULTS = ExperimentalRebatchDataset.Options()
-MERGE = ExperimentalRebatchDataset.Options.merge
+MERGE = merging(ExperimentalRebatchDataset.Options)
 
 
 @describe_missing_args
@@ -276,18 +273,13 @@ def experimental_rebatch_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(num_replicas) is EagerTensor
-                or type(num_replicas) is int
-                and -9223372036854775808 <= num_replicas <= 9223372036854775807
-                or fits(TInt64, num_replicas)
-            )
+        if is_eager() and (
+            type(num_replicas) is EagerTensor
+            or type(num_replicas) is int
+            and -9223372036854775808 <= num_replicas <= 9223372036854775807
+            or fits(TInt64, num_replicas)
         ):
             _result = execute(
-                context[CURRENT],
                 "ExperimentalRebatchDataset",
                 name,
                 input_dataset,

@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -163,9 +160,8 @@ class ExperimentalSetStatsAggregatorDataset(TensorOp[TVariant]):
         )
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "ExperimentalSetStatsAggregatorDataset",
                     None,
                     input_dataset,
@@ -248,9 +244,8 @@ def experimental_set_stats_aggregator_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ExperimentalSetStatsAggregatorDataset",
                 name,
                 input_dataset,

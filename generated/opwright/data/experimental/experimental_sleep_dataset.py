@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
@@ -16,11 +14,10 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -142,7 +139,7 @@ class ExperimentalSleepDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(sleep_microseconds) is EagerTensor
                     or type(sleep_microseconds) is int
@@ -153,7 +150,6 @@ class ExperimentalSleepDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "ExperimentalSleepDataset",
                     None,
                     input_dataset,
@@ -226,18 +222,13 @@ def experimental_sleep_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(sleep_microseconds) is EagerTensor
-                or type(sleep_microseconds) is int
-                and -9223372036854775808 <= sleep_microseconds <= 9223372036854775807
-                or fits(TInt64, sleep_microseconds)
-            )
+        if is_eager() and (
+            type(sleep_microseconds) is EagerTensor
+            or type(sleep_microseconds) is int
+            and -9223372036854775808 <= sleep_microseconds <= 9223372036854775807
+            or fits(TInt64, sleep_microseconds)
         ):
             _result = execute(
-                context[CURRENT],
                 "ExperimentalSleepDataset",
                 name,
                 input_dataset,

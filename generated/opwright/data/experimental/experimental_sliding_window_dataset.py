@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
@@ -18,11 +16,10 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -160,7 +157,7 @@ class ExperimentalSlidingWindowDataset(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(window_size) is EagerTensor
                     or type(window_size) is int
@@ -181,7 +178,6 @@ class ExperimentalSlidingWindowDataset(TensorOp[TVariant]):
                 )
             ):
                 op.handle = execute(
-                    context[CURRENT],
                     "ExperimentalSlidingWindowDataset",
                     None,
                     input_dataset,
@@ -265,8 +261,7 @@ def experimental_sliding_window_dataset(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(window_size) is EagerTensor
                 or type(window_size) is int
@@ -287,7 +282,6 @@ def experimental_sliding_window_dataset(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "ExperimentalSlidingWindowDataset",
                 name,
                 input_dataset,

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TResource,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -154,9 +152,8 @@ class ExperimentalStatsAggregatorHandle(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "ExperimentalStatsAggregatorHandle",
                     None,
                     "container",
@@ -176,7 +173,7 @@ class ExperimentalStatsAggregatorHandle(TensorOp[TResource]):
 
 
 DEFAULTS = ExperimentalStatsAggregatorHandle.Options()
-MERGE = ExperimentalStatsAggregatorHandle.Options.merge
+MERGE = merging(ExperimentalStatsAggregatorHandle.Options)
 
 
 @describe_missing_args
@@ -230,9 +227,8 @@ def experimental_stats_aggregator_handle(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ExperimentalStatsAggregatorHandle",
                 name,
                 "container",

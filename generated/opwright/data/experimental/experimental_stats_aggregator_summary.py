@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -122,12 +119,9 @@ class ExperimentalStatsAggregatorSummary(TensorOp[TString]):
         op: ExperimentalStatsAggregatorSummary = new(ExperimentalStatsAggregatorSummary)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.summary = execute(
-                    context[CURRENT],
-                    "ExperimentalStatsAggregatorSummary",
-                    None,
-                    iterator,
+                    "ExperimentalStatsAggregatorSummary", None, iterator
                 )
                 return op
         except Exception as error:
@@ -181,10 +175,8 @@ def experimental_stats_aggregator_summary(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "ExperimentalStatsAggregatorSummary", name, iterator
-            )
+        if is_eager():
+            _result = execute("ExperimentalStatsAggregatorSummary", name, iterator)
             return _result
     except Exception as error:
         fast_path_error = error

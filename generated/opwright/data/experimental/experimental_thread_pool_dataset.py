@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -140,9 +137,8 @@ class ExperimentalThreadPoolDataset(TensorOp[TVariant]):
         op: ExperimentalThreadPoolDataset = new(ExperimentalThreadPoolDataset)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "ExperimentalThreadPoolDataset",
                     None,
                     input_dataset,
@@ -214,9 +210,8 @@ def experimental_thread_pool_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ExperimentalThreadPoolDataset",
                 name,
                 input_dataset,

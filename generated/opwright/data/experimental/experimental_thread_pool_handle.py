@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TResource,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -174,9 +172,8 @@ class ExperimentalThreadPoolHandle(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "ExperimentalThreadPoolHandle",
                     None,
                     "num_threads",
@@ -208,7 +205,7 @@ class ExperimentalThreadPoolHandle(TensorOp[TResource]):
 
 
 DEFAULTS = ExperimentalThreadPoolHandle.Options()
-MERGE = ExperimentalThreadPoolHandle.Options.merge
+MERGE = merging(ExperimentalThreadPoolHandle.Options)
 
 
 @describe_missing_args
@@ -268,9 +265,8 @@ def experimental_thread_pool_handle(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ExperimentalThreadPoolHandle",
                 name,
                 "num_threads",

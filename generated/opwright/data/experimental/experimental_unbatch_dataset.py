@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -134,9 +131,8 @@ class ExperimentalUnbatchDataset(TensorOp[TVariant]):
         op: ExperimentalUnbatchDataset = new(ExperimentalUnbatchDataset)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.handle = execute(
-                    context[CURRENT],
                     "ExperimentalUnbatchDataset",
                     None,
                     input_dataset,
@@ -205,9 +201,8 @@ def experimental_unbatch_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "ExperimentalUnbatchDataset",
                 name,
                 input_dataset,

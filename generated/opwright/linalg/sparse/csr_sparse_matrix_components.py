@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     Op,
@@ -17,11 +15,10 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -176,7 +173,7 @@ class CSRSparseMatrixComponents(Op, Generic[Type]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(index) is EagerTensor
                     or type(index) is int
@@ -185,7 +182,6 @@ class CSRSparseMatrixComponents(Op, Generic[Type]):
                 )
             ):
                 op.row_ptrs, op.col_inds, op.values = execute(
-                    context[CURRENT],
                     "CSRSparseMatrixComponents",
                     None,
                     csr_sparse_matrix,
@@ -256,19 +252,14 @@ def csr_sparse_matrix_components(
     fast_path_error = None
     _result: CSRSparseMatrixComponentsOutputs[Uype]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(index) is EagerTensor
-                or type(index) is int
-                and -2147483648 <= index <= 2147483647
-                or fits(TInt32, index)
-            )
+        if is_eager() and (
+            type(index) is EagerTensor
+            or type(index) is int
+            and -2147483648 <= index <= 2147483647
+            or fits(TInt32, index)
         ):
             _result = CSRSparseMatrixComponentsOutputs._make(
                 execute(
-                    context[CURRENT],
                     "CSRSparseMatrixComponents",
                     name,
                     csr_sparse_matrix,

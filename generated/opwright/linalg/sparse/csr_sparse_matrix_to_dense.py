@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -137,9 +134,8 @@ class CSRSparseMatrixToDense(TensorOp[Type]):
         op: CSRSparseMatrixToDense[Uype] = new(CSRSparseMatrixToDense)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.dense_output = execute(
-                    context[CURRENT],
                     "CSRSparseMatrixToDense",
                     None,
                     sparse_input,
@@ -200,9 +196,8 @@ def csr_sparse_matrix_to_dense(
     fast_path_error = None
     _result: Output[Uype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "CSRSparseMatrixToDense",
                 name,
                 sparse_input,

@@ -8,17 +8,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
     Scope,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -165,9 +162,8 @@ class CSRSparseMatrixToSparseTensor(Op, Generic[Type]):
         op: CSRSparseMatrixToSparseTensor[Uype] = new(CSRSparseMatrixToSparseTensor)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.indices, op.values, op.dense_shape = execute(
-                    context[CURRENT],
                     "CSRSparseMatrixToSparseTensor",
                     None,
                     sparse_matrix,
@@ -232,10 +228,9 @@ def csr_sparse_matrix_to_sparse_tensor(
     fast_path_error = None
     _result: CSRSparseMatrixToSparseTensorOutputs[Uype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = CSRSparseMatrixToSparseTensorOutputs._make(
                 execute(
-                    context[CURRENT],
                     "CSRSparseMatrixToSparseTensor",
                     name,
                     sparse_matrix,

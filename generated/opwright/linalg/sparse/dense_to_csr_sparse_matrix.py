@@ -8,20 +8,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
     TInt64,
     TVariant,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
     sizes_of,
 )
@@ -144,7 +141,7 @@ class DenseToCSRSparseMatrix(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is EagerTensor
                     or type(indices) is int
@@ -154,11 +151,7 @@ class DenseToCSRSparseMatrix(TensorOp[TVariant]):
                 and _holds(dense_input)
             ):
                 op.sparse_output = execute(
-                    context[CURRENT],
-                    "DenseToCSRSparseMatrix",
-                    None,
-                    dense_input,
-                    indices,
+                    "DenseToCSRSparseMatrix", None, dense_input, indices
                 )
                 return op
         except Exception as error:
@@ -225,8 +218,7 @@ def dense_to_csr_sparse_matrix(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(indices) is EagerTensor
                 or type(indices) is int
@@ -235,9 +227,7 @@ def dense_to_csr_sparse_matrix(
             )
             and _holds(dense_input)
         ):
-            _result = execute(
-                context[CURRENT], "DenseToCSRSparseMatrix", name, dense_input, indices
-            )
+            _result = execute("DenseToCSRSparseMatrix", name, dense_input, indices)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -144,10 +141,8 @@ class SparseMatrixAdd(TensorOp[TVariant]):
         op: SparseMatrixAdd = new(SparseMatrixAdd)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.c = execute(
-                    context[CURRENT], "SparseMatrixAdd", None, a, b, alpha, beta
-                )
+            if scope.eager and is_eager():
+                op.c = execute("SparseMatrixAdd", None, a, b, alpha, beta)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -207,10 +202,8 @@ def sparse_matrix_add(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "SparseMatrixAdd", name, a, b, alpha, beta
-            )
+        if is_eager():
+            _result = execute("SparseMatrixAdd", name, a, b, alpha, beta)
             return _result
     except Exception as error:
         fast_path_error = error

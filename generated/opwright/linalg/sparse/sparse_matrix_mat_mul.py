@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -237,9 +235,8 @@ class SparseMatrixMatMul(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "SparseMatrixMatMul",
                     None,
                     a,
@@ -276,7 +273,7 @@ class SparseMatrixMatMul(TensorOp[T]):
 
 
 DEFAULTS = SparseMatrixMatMul.Options()
-MERGE = SparseMatrixMatMul.Options.merge
+MERGE = merging(SparseMatrixMatMul.Options)
 
 
 @describe_missing_args
@@ -349,9 +346,8 @@ def sparse_matrix_mat_mul(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "SparseMatrixMatMul",
                 name,
                 a,

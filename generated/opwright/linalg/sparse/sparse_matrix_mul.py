@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -128,8 +125,8 @@ class SparseMatrixMul(TensorOp[TVariant]):
         op: SparseMatrixMul = new(SparseMatrixMul)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "SparseMatrixMul", None, a, b)
+            if scope.eager and is_eager():
+                op.output = execute("SparseMatrixMul", None, a, b)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -181,8 +178,8 @@ def sparse_matrix_mul(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "SparseMatrixMul", name, a, b)
+        if is_eager():
+            _result = execute("SparseMatrixMul", name, a, b)
             return _result
     except Exception as error:
         fast_path_error = error

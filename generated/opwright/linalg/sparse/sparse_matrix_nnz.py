@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -111,10 +108,8 @@ class SparseMatrixNNZ(TensorOp[TInt32]):
         op: SparseMatrixNNZ = new(SparseMatrixNNZ)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.nnz = execute(
-                    context[CURRENT], "SparseMatrixNNZ", None, sparse_matrix
-                )
+            if scope.eager and is_eager():
+                op.nnz = execute("SparseMatrixNNZ", None, sparse_matrix)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -164,8 +159,8 @@ def sparse_matrix_nnz(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "SparseMatrixNNZ", name, sparse_matrix)
+        if is_eager():
+            _result = execute("SparseMatrixNNZ", name, sparse_matrix)
             return _result
     except Exception as error:
         fast_path_error = error

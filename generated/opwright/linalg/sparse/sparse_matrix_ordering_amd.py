@@ -8,16 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TInt32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -123,10 +120,8 @@ class SparseMatrixOrderingAMD(TensorOp[TInt32]):
         op: SparseMatrixOrderingAMD = new(SparseMatrixOrderingAMD)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(
-                    context[CURRENT], "SparseMatrixOrderingAMD", None, input
-                )
+            if scope.eager and is_eager():
+                op.output = execute("SparseMatrixOrderingAMD", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -181,8 +176,8 @@ def sparse_matrix_ordering_amd(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "SparseMatrixOrderingAMD", name, input)
+        if is_eager():
+            _result = execute("SparseMatrixOrderingAMD", name, input)
             return _result
     except Exception as error:
         fast_path_error = error

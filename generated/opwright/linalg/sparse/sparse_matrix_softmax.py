@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -135,9 +132,8 @@ class SparseMatrixSoftmax(TensorOp[TVariant]):
         op: SparseMatrixSoftmax = new(SparseMatrixSoftmax)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.softmax = execute(
-                    context[CURRENT],
                     "SparseMatrixSoftmax",
                     None,
                     logits,
@@ -198,9 +194,8 @@ def sparse_matrix_softmax(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "SparseMatrixSoftmax",
                 name,
                 logits,

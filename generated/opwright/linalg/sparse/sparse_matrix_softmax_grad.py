@@ -8,18 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -136,9 +133,8 @@ class SparseMatrixSoftmaxGrad(TensorOp[TVariant]):
         op: SparseMatrixSoftmaxGrad = new(SparseMatrixSoftmaxGrad)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.gradient = execute(
-                    context[CURRENT],
                     "SparseMatrixSoftmaxGrad",
                     None,
                     softmax,
@@ -203,9 +199,8 @@ def sparse_matrix_softmax_grad(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "SparseMatrixSoftmaxGrad",
                 name,
                 softmax,

@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -18,11 +16,10 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     is_permutation,
     new,
 )
@@ -165,7 +162,7 @@ class SparseMatrixSparseCholesky(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(permutation) is EagerTensor
                     or type(permutation) is int
@@ -175,7 +172,6 @@ class SparseMatrixSparseCholesky(TensorOp[TVariant]):
                 and _holds(permutation)
             ):
                 op.output = execute(
-                    context[CURRENT],
                     "SparseMatrixSparseCholesky",
                     None,
                     input,
@@ -257,8 +253,7 @@ def sparse_matrix_sparse_cholesky(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(permutation) is EagerTensor
                 or type(permutation) is int
@@ -268,7 +263,6 @@ def sparse_matrix_sparse_cholesky(
             and _holds(permutation)
         ):
             _result = execute(
-                context[CURRENT],
                 "SparseMatrixSparseCholesky",
                 name,
                 input,

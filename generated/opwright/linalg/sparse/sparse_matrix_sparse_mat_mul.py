@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -16,11 +14,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -208,9 +206,8 @@ class SparseMatrixSparseMatMul(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.c = execute(
-                    context[CURRENT],
                     "SparseMatrixSparseMatMul",
                     None,
                     a,
@@ -244,7 +241,7 @@ class SparseMatrixSparseMatMul(TensorOp[TVariant]):
 
 
 DEFAULTS = SparseMatrixSparseMatMul.Options()
-MERGE = SparseMatrixSparseMatMul.Options.merge
+MERGE = merging(SparseMatrixSparseMatMul.Options)
 
 
 @describe_missing_args
@@ -312,9 +309,8 @@ def sparse_matrix_sparse_mat_mul(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "SparseMatrixSparseMatMul",
                 name,
                 a,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -16,11 +14,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_bool,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -168,9 +166,8 @@ class SparseMatrixTranspose(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "SparseMatrixTranspose",
                     None,
                     input,
@@ -191,7 +188,7 @@ class SparseMatrixTranspose(TensorOp[TVariant]):
 
 
 DEFAULTS = SparseMatrixTranspose.Options()
-MERGE = SparseMatrixTranspose.Options.merge
+MERGE = merging(SparseMatrixTranspose.Options)
 
 
 @describe_missing_args
@@ -247,9 +244,8 @@ def sparse_matrix_transpose(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "SparseMatrixTranspose",
                 name,
                 input,

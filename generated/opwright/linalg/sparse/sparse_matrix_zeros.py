@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -16,11 +14,10 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -132,7 +129,7 @@ class SparseMatrixZeros(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(dense_shape) is EagerTensor
                     or type(dense_shape) is int
@@ -141,7 +138,6 @@ class SparseMatrixZeros(TensorOp[TVariant]):
                 )
             ):
                 op.sparse_matrix = execute(
-                    context[CURRENT],
                     "SparseMatrixZeros",
                     None,
                     dense_shape,
@@ -199,18 +195,13 @@ def sparse_matrix_zeros(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(dense_shape) is EagerTensor
-                or type(dense_shape) is int
-                and -9223372036854775808 <= dense_shape <= 9223372036854775807
-                or fits(TInt64, dense_shape)
-            )
+        if is_eager() and (
+            type(dense_shape) is EagerTensor
+            or type(dense_shape) is int
+            and -9223372036854775808 <= dense_shape <= 9223372036854775807
+            or fits(TInt64, dense_shape)
         ):
             _result = execute(
-                context[CURRENT],
                 "SparseMatrixZeros",
                 name,
                 dense_shape,

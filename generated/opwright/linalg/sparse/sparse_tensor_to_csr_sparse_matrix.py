@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     Scope,
@@ -17,12 +15,11 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     contents_of,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
     has_room,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -168,7 +165,7 @@ class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(indices) is EagerTensor
                     or type(indices) is int
@@ -184,12 +181,7 @@ class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
                 and _holds(dense_shape)
             ):
                 op.sparse_matrix = execute(
-                    context[CURRENT],
-                    "SparseTensorToCSRSparseMatrix",
-                    None,
-                    indices,
-                    values,
-                    dense_shape,
+                    "SparseTensorToCSRSparseMatrix", None, indices, values, dense_shape
                 )
                 return op
         except Exception as error:
@@ -268,8 +260,7 @@ def sparse_tensor_to_csr_sparse_matrix(
     _result: Output[TVariant]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (
                 type(indices) is EagerTensor
                 or type(indices) is int
@@ -285,12 +276,7 @@ def sparse_tensor_to_csr_sparse_matrix(
             and _holds(dense_shape)
         ):
             _result = execute(
-                context[CURRENT],
-                "SparseTensorToCSRSparseMatrix",
-                name,
-                indices,
-                values,
-                dense_shape,
+                "SparseTensorToCSRSparseMatrix", name, indices, values, dense_shape
             )
             return _result
     except Exception as error:

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -116,8 +113,8 @@ class BesselK0e(TensorOp[T]):
         op: BesselK0e[U] = new(BesselK0e)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "BesselK0e", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("BesselK0e", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -166,8 +163,8 @@ def bessel_k0e(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "BesselK0e", name, x)
+        if is_eager():
+            _result = execute("BesselK0e", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

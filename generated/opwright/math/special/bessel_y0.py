@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -104,8 +101,8 @@ class BesselY0(TensorOp[T]):
         op: BesselY0[U] = new(BesselY0)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "BesselY0", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("BesselY0", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -148,8 +145,8 @@ def bessel_y0(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "BesselY0", name, x)
+        if is_eager():
+            _result = execute("BesselY0", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

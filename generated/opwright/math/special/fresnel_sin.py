@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -113,8 +110,8 @@ class FresnelSin(TensorOp[T]):
         op: FresnelSin[U] = new(FresnelSin)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "FresnelSin", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("FresnelSin", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -161,8 +158,8 @@ def fresnel_sin(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "FresnelSin", name, x)
+        if is_eager():
+            _result = execute("FresnelSin", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

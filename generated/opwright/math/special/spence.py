@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -114,8 +111,8 @@ class Spence(TensorOp[T]):
         op: Spence[U] = new(Spence)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "Spence", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("Spence", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -163,8 +160,8 @@ def spence(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Spence", name, x)
+        if is_eager():
+            _result = execute("Spence", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

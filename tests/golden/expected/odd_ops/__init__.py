@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 op_class, op_names = declare_package(
     __name__,
-    abi=5,
+    abi=6,
     ops=OPS,
     packages=["args", "attrs", "docs", "dtypes", "names"],
 )

@@ -6,19 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     TInt32,
     all_tensors,
-    context,
     describe_missing_args,
     execute,
     fit_together,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -124,11 +121,11 @@ class OddCounts(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(a) or fits(TInt32, a))
                 and (all_tensors(b) and all_tensors(c) or fit_together(None, b, c))
             ):
-                op.x, op.y, op.z = execute(context[CURRENT], "OddCounts", None, a, b, c)
+                op.x, op.y, op.z = execute("OddCounts", None, a, b, c)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -151,14 +148,11 @@ def odd_counts(
     _result: OddCountsOutputs[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (all_tensors(a) or fits(TInt32, a))
             and (all_tensors(b) and all_tensors(c) or fit_together(None, b, c))
         ):
-            _result = OddCountsOutputs._make(
-                execute(context[CURRENT], "OddCounts", name, a, b, c)
-            )
+            _result = OddCountsOutputs._make(execute("OddCounts", name, a, b, c))
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -97,10 +94,8 @@ class OddHandles(Op):
         op: OddHandles = new(OddHandles)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.same, op.more = execute(
-                    context[CURRENT], "OddHandles", None, handle, data, handles
-                )
+            if scope.eager and is_eager():
+                op.same, op.more = execute("OddHandles", None, handle, data, handles)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -122,9 +117,9 @@ def odd_handles(
     fast_path_error = None
     _result: OddHandlesOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = OddHandlesOutputs._make(
-                execute(context[CURRENT], "OddHandles", name, handle, data, handles)
+                execute("OddHandles", name, handle, data, handles)
             )
             return _result
     except Exception as error:

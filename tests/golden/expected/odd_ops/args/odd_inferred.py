@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -96,8 +93,8 @@ class OddInferred(TensorOp[T]):
         op: OddInferred[U] = new(OddInferred)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "OddInferred", None, x, more)
+            if scope.eager and is_eager():
+                op.y = execute("OddInferred", None, x, more)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -118,8 +115,8 @@ def odd_inferred(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "OddInferred", name, x, more)
+        if is_eager():
+            _result = execute("OddInferred", name, x, more)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -80,8 +77,8 @@ class OddListDefault(Op):
         op: OddListDefault = new(OddListDefault)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "OddListDefault", None, values)
+            if scope.eager and is_eager():
+                op.y = execute("OddListDefault", None, values)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -101,8 +98,8 @@ def odd_list_default(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "OddListDefault", name, values)
+        if is_eager():
+            _result = execute("OddListDefault", name, values)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -69,10 +66,8 @@ class OddListOutput(Op):
         op: OddListOutput = new(OddListOutput)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.outputs = execute(
-                    context[CURRENT], "OddListOutput", None, "count", count
-                )
+            if scope.eager and is_eager():
+                op.outputs = execute("OddListOutput", None, "count", count)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -89,8 +84,8 @@ def odd_list_output(
     fast_path_error = None
     _result: list[Output[TFloat32]]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "OddListOutput", name, "count", count)
+        if is_eager():
+            _result = execute("OddListOutput", name, "count", count)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     as_dtypes,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -98,14 +95,9 @@ class OddMixed(Op):
         op: OddMixed = new(OddMixed)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.outputs, op.made = execute(
-                    context[CURRENT],
-                    "OddMixed",
-                    None,
-                    inputs,
-                    "Tmade",
-                    as_dtypes(Tmade),
+                    "OddMixed", None, inputs, "Tmade", as_dtypes(Tmade)
                 )
                 return op
         except Exception as error:
@@ -127,16 +119,9 @@ def odd_mixed(
     fast_path_error = None
     _result: OddMixedOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = OddMixedOutputs._make(
-                execute(
-                    context[CURRENT],
-                    "OddMixed",
-                    name,
-                    inputs,
-                    "Tmade",
-                    as_dtypes(Tmade),
-                )
+                execute("OddMixed", name, inputs, "Tmade", as_dtypes(Tmade))
             )
             return _result
     except Exception as error:

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TFloat32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -64,8 +61,8 @@ class OddNoInput(TensorOp[TFloat32]):
         op: OddNoInput = new(OddNoInput)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(context[CURRENT], "OddNoInput", None)
+            if scope.eager and is_eager():
+                op.output = execute("OddNoInput", None)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -82,8 +79,8 @@ def odd_no_input(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "OddNoInput", name)
+        if is_eager():
+            _result = execute("OddNoInput", name)
             return _result
     except Exception as error:
         fast_path_error = error

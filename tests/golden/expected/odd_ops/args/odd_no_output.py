@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     all_tensors,
-    context,
     describe_missing_args,
     execute,
     fit_together,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -90,10 +87,10 @@ class OddNoOutput(Op):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (all_tensors(values) or fit_together(None, values))
             ):
-                execute(context[CURRENT], "OddNoOutput", None, values)
+                execute("OddNoOutput", None, values)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -115,12 +112,8 @@ def odd_no_output(
     fast_path_error = None
     _result: Operation | None
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (all_tensors(values) or fit_together(None, values))
-        ):
-            _result = execute(context[CURRENT], "OddNoOutput", name, values)
+        if is_eager() and (all_tensors(values) or fit_together(None, values)):
+            _result = execute("OddNoOutput", name, values)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -58,8 +55,8 @@ class OddNothing(Op):
         op: OddNothing = new(OddNothing)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                execute(context[CURRENT], "OddNothing", None)
+            if scope.eager and is_eager():
+                execute("OddNothing", None)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -78,8 +75,8 @@ def odd_nothing(
     fast_path_error = None
     _result: Operation | None
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "OddNothing", name)
+        if is_eager():
+            _result = execute("OddNothing", name)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -90,8 +87,8 @@ class OddRef(TensorOp[T]):
         op: OddRef[U] = new(OddRef)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output_ref = execute(context[CURRENT], "OddRef", None, ref, value)
+            if scope.eager and is_eager():
+                op.output_ref = execute("OddRef", None, ref, value)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -112,8 +109,8 @@ def odd_ref(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "OddRef", name, ref, value)
+        if is_eager():
+            _result = execute("OddRef", name, ref, value)
             return _result
     except Exception as error:
         fast_path_error = error

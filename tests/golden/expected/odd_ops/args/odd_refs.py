@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -100,8 +97,8 @@ class OddRefs(Op, Generic[T]):
         op: OddRefs[U] = new(OddRefs)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.same = execute(context[CURRENT], "OddRefs", None, refs, one)
+            if scope.eager and is_eager():
+                op.same = execute("OddRefs", None, refs, one)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -122,8 +119,8 @@ def odd_refs(
     fast_path_error = None
     _result: list[Output[U]]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "OddRefs", name, refs, one)
+        if is_eager():
+            _result = execute("OddRefs", name, refs, one)
             return _result
     except Exception as error:
         fast_path_error = error

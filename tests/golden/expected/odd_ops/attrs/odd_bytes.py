@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -105,10 +103,8 @@ class OddBytes(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.said = execute(
-                    context[CURRENT], "OddBytes", None, "s", opts.s, "ss", opts.ss
-                )
+            if scope.eager and is_eager():
+                op.said = execute("OddBytes", None, "s", opts.s, "ss", opts.ss)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -116,7 +112,7 @@ class OddBytes(TensorOp[TString]):
 
 
 DEFAULTS = OddBytes.Options()
-MERGE = OddBytes.Options.merge
+MERGE = merging(OddBytes.Options)
 
 
 @describe_missing_args
@@ -135,8 +131,8 @@ def odd_bytes(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "OddBytes", name, "s", s, "ss", ss)
+        if is_eager():
+            _result = execute("OddBytes", name, "s", s, "ss", ss)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -110,15 +108,9 @@ class OddChoices(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.said = execute(
-                    context[CURRENT],
-                    "OddChoices",
-                    None,
-                    "mode",
-                    opts.mode,
-                    "modes",
-                    opts.modes,
+                    "OddChoices", None, "mode", opts.mode, "modes", opts.modes
                 )
                 return op
         except Exception as error:
@@ -129,7 +121,7 @@ class OddChoices(TensorOp[TString]):
 
 
 DEFAULTS = OddChoices.Options()
-MERGE = OddChoices.Options.merge
+MERGE = merging(OddChoices.Options)
 
 
 @describe_missing_args
@@ -148,10 +140,8 @@ def odd_choices(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "OddChoices", name, "mode", mode, "modes", modes
-            )
+        if is_eager():
+            _result = execute("OddChoices", name, "mode", mode, "modes", modes)
             return _result
     except Exception as error:
         fast_path_error = error

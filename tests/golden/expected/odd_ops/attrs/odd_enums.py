@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -113,9 +111,8 @@ class OddEnums(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.said = execute(
-                    context[CURRENT],
                     "OddEnums",
                     None,
                     "must",
@@ -137,7 +134,7 @@ class OddEnums(TensorOp[TString]):
 
 
 DEFAULTS = OddEnums.Options()
-MERGE = OddEnums.Options.merge
+MERGE = merging(OddEnums.Options)
 
 
 @describe_missing_args
@@ -157,17 +154,9 @@ def odd_enums(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "OddEnums",
-                name,
-                "must",
-                must,
-                "mode",
-                mode,
-                "modes",
-                modes,
+                "OddEnums", name, "must", must, "mode", mode, "modes", modes
             )
             return _result
     except Exception as error:

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TString,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -70,8 +67,8 @@ class OddFunction(TensorOp[TString]):
         op: OddFunction = new(OddFunction)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.said = execute(context[CURRENT], "OddFunction", None, "f", f)
+            if scope.eager and is_eager():
+                op.said = execute("OddFunction", None, "f", f)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -88,8 +85,8 @@ def odd_function(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "OddFunction", name, "f", f)
+        if is_eager():
+            _result = execute("OddFunction", name, "f", f)
             return _result
     except Exception as error:
         fast_path_error = error

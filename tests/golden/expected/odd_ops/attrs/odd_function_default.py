@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -97,10 +95,8 @@ class OddFunctionDefault(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.said = execute(
-                    context[CURRENT], "OddFunctionDefault", None, "f", opts.f
-                )
+            if scope.eager and is_eager():
+                op.said = execute("OddFunctionDefault", None, "f", opts.f)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -108,7 +104,7 @@ class OddFunctionDefault(TensorOp[TString]):
 
 
 DEFAULTS = OddFunctionDefault.Options()
-MERGE = OddFunctionDefault.Options.merge
+MERGE = merging(OddFunctionDefault.Options)
 
 
 @describe_missing_args
@@ -123,8 +119,8 @@ def odd_function_default(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "OddFunctionDefault", name, "f", f)
+        if is_eager():
+            _result = execute("OddFunctionDefault", name, "f", f)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -105,15 +103,9 @@ class OddFunctions(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.said = execute(
-                    context[CURRENT],
-                    "OddFunctions",
-                    None,
-                    "branches",
-                    branches,
-                    "spare",
-                    opts.spare,
+                    "OddFunctions", None, "branches", branches, "spare", opts.spare
                 )
                 return op
         except Exception as error:
@@ -124,7 +116,7 @@ class OddFunctions(TensorOp[TString]):
 
 
 DEFAULTS = OddFunctions.Options()
-MERGE = OddFunctions.Options.merge
+MERGE = merging(OddFunctions.Options)
 
 
 @describe_missing_args
@@ -143,15 +135,9 @@ def odd_functions(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "OddFunctions",
-                name,
-                "branches",
-                branches,
-                "spare",
-                spare,
+                "OddFunctions", name, "branches", branches, "spare", spare
             )
             return _result
     except Exception as error:

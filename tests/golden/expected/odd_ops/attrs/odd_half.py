@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TFloat16,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -96,10 +94,8 @@ class OddHalf(TensorOp[TFloat16]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.output = execute(
-                    context[CURRENT], "OddHalf", None, "value", opts.value
-                )
+            if scope.eager and is_eager():
+                op.output = execute("OddHalf", None, "value", opts.value)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -107,7 +103,7 @@ class OddHalf(TensorOp[TFloat16]):
 
 
 DEFAULTS = OddHalf.Options()
-MERGE = OddHalf.Options.merge
+MERGE = merging(OddHalf.Options)
 
 
 @describe_missing_args
@@ -125,8 +121,8 @@ def odd_half(
     fast_path_error = None
     _result: Output[TFloat16]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "OddHalf", name, "value", value)
+        if is_eager():
+            _result = execute("OddHalf", name, "value", value)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -142,9 +140,8 @@ class OddHuge(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.said = execute(
-                    context[CURRENT],
                     "OddHuge",
                     None,
                     "most",
@@ -179,7 +176,7 @@ class OddHuge(TensorOp[TString]):
 
 
 DEFAULTS = OddHuge.Options()
-MERGE = OddHuge.Options.merge
+MERGE = merging(OddHuge.Options)
 
 
 @describe_missing_args
@@ -202,9 +199,8 @@ def odd_huge(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "OddHuge",
                 name,
                 "most",

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
@@ -16,11 +14,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -137,9 +135,8 @@ class OddListDefaults(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.said = execute(
-                    context[CURRENT],
                     "OddListDefaults",
                     None,
                     "shapes",
@@ -168,7 +165,7 @@ class OddListDefaults(TensorOp[TString]):
 
 
 DEFAULTS = OddListDefaults.Options()
-MERGE = OddListDefaults.Options.merge
+MERGE = merging(OddListDefaults.Options)
 
 
 @describe_missing_args
@@ -189,9 +186,8 @@ def odd_list_defaults(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "OddListDefaults",
                 name,
                 "shapes",

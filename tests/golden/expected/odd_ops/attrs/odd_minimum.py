@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -110,9 +108,8 @@ class OddMinimum(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.said = execute(
-                    context[CURRENT],
                     "OddMinimum",
                     None,
                     "depth",
@@ -134,7 +131,7 @@ class OddMinimum(TensorOp[TString]):
 
 
 DEFAULTS = OddMinimum.Options()
-MERGE = OddMinimum.Options.merge
+MERGE = merging(OddMinimum.Options)
 
 
 @describe_missing_args
@@ -154,17 +151,9 @@ def odd_minimum(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "OddMinimum",
-                name,
-                "depth",
-                depth,
-                "width",
-                width,
-                "sizes",
-                sizes,
+                "OddMinimum", name, "depth", depth, "width", width, "sizes", sizes
             )
             return _result
     except Exception as error:

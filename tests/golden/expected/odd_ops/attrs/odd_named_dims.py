@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -96,10 +94,8 @@ class OddNamedDims(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.said = execute(
-                    context[CURRENT], "OddNamedDims", None, "shape", opts.shape
-                )
+            if scope.eager and is_eager():
+                op.said = execute("OddNamedDims", None, "shape", opts.shape)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -107,7 +103,7 @@ class OddNamedDims(TensorOp[TString]):
 
 
 DEFAULTS = OddNamedDims.Options()
-MERGE = OddNamedDims.Options.merge
+MERGE = merging(OddNamedDims.Options)
 
 
 @describe_missing_args
@@ -125,10 +121,8 @@ def odd_named_dims(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "OddNamedDims", name, "shape", as_shape(shape)
-            )
+        if is_eager():
+            _result = execute("OddNamedDims", name, "shape", as_shape(shape))
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -105,10 +103,8 @@ class OddNan(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.said = execute(
-                    context[CURRENT], "OddNan", None, "f", opts.f, "fs", opts.fs
-                )
+            if scope.eager and is_eager():
+                op.said = execute("OddNan", None, "f", opts.f, "fs", opts.fs)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -116,7 +112,7 @@ class OddNan(TensorOp[TString]):
 
 
 DEFAULTS = OddNan.Options()
-MERGE = OddNan.Options.merge
+MERGE = merging(OddNan.Options)
 
 
 @describe_missing_args
@@ -135,8 +131,8 @@ def odd_nan(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "OddNan", name, "f", f, "fs", fs)
+        if is_eager():
+            _result = execute("OddNan", name, "f", f, "fs", fs)
             return _result
     except Exception as error:
         fast_path_error = error

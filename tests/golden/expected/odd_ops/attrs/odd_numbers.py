@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -127,9 +125,8 @@ class OddNumbers(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.said = execute(
-                    context[CURRENT],
                     "OddNumbers",
                     None,
                     "high",
@@ -161,7 +158,7 @@ class OddNumbers(TensorOp[TString]):
 
 
 DEFAULTS = OddNumbers.Options()
-MERGE = OddNumbers.Options.merge
+MERGE = merging(OddNumbers.Options)
 
 
 @describe_missing_args
@@ -183,9 +180,8 @@ def odd_numbers(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "OddNumbers",
                 name,
                 "high",

@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TBfloat16,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -116,9 +114,8 @@ class OddPacked(TensorOp[TBfloat16]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
                     "OddPacked",
                     None,
                     "value",
@@ -140,7 +137,7 @@ class OddPacked(TensorOp[TBfloat16]):
 
 
 DEFAULTS = OddPacked.Options()
-MERGE = OddPacked.Options.merge
+MERGE = merging(OddPacked.Options)
 
 
 @describe_missing_args
@@ -162,17 +159,9 @@ def odd_packed(
     fast_path_error = None
     _result: Output[TBfloat16]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
-                "OddPacked",
-                name,
-                "value",
-                value,
-                "zeros",
-                zeros,
-                "complex",
-                complex,
+                "OddPacked", name, "value", value, "zeros", zeros, "complex", complex
             )
             return _result
     except Exception as error:

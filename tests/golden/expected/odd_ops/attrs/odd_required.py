@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     OpOptions,
@@ -18,11 +16,11 @@ from opwright_runtime.gencode import (
     as_dtype,
     as_dtypes,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -150,9 +148,8 @@ class OddRequired(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.said = execute(
-                    context[CURRENT],
                     "OddRequired",
                     None,
                     "i",
@@ -199,7 +196,7 @@ class OddRequired(TensorOp[TString]):
 
 
 DEFAULTS = OddRequired.Options()
-MERGE = OddRequired.Options.merge
+MERGE = merging(OddRequired.Options)
 
 
 @describe_missing_args
@@ -226,9 +223,8 @@ def odd_required(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "OddRequired",
                 name,
                 "i",

@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
     as_shape,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -112,9 +110,8 @@ class OddShapes(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.said = execute(
-                    context[CURRENT],
                     "OddShapes",
                     None,
                     "unknown",
@@ -136,7 +133,7 @@ class OddShapes(TensorOp[TString]):
 
 
 DEFAULTS = OddShapes.Options()
-MERGE = OddShapes.Options.merge
+MERGE = merging(OddShapes.Options)
 
 
 @describe_missing_args
@@ -156,9 +153,8 @@ def odd_shapes(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "OddShapes",
                 name,
                 "unknown",

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -102,16 +100,8 @@ class OddTensorLists(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.said = execute(
-                    context[CURRENT],
-                    "OddTensorLists",
-                    None,
-                    "must",
-                    must,
-                    "may",
-                    opts.may,
-                )
+            if scope.eager and is_eager():
+                op.said = execute("OddTensorLists", None, "must", must, "may", opts.may)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -119,7 +109,7 @@ class OddTensorLists(TensorOp[TString]):
 
 
 DEFAULTS = OddTensorLists.Options()
-MERGE = OddTensorLists.Options.merge
+MERGE = merging(OddTensorLists.Options)
 
 
 @describe_missing_args
@@ -138,10 +128,8 @@ def odd_tensor_lists(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "OddTensorLists", name, "must", must, "may", may
-            )
+        if is_eager():
+            _result = execute("OddTensorLists", name, "must", must, "may", may)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -7,18 +7,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -104,15 +102,9 @@ class OddTensors(TensorOp[TInt32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
-                    "OddTensors",
-                    None,
-                    "value",
-                    opts.value,
-                    "words",
-                    opts.words,
+                    "OddTensors", None, "value", opts.value, "words", opts.words
                 )
                 return op
         except Exception as error:
@@ -123,7 +115,7 @@ class OddTensors(TensorOp[TInt32]):
 
 
 DEFAULTS = OddTensors.Options()
-MERGE = OddTensors.Options.merge
+MERGE = merging(OddTensors.Options)
 
 
 @describe_missing_args
@@ -142,10 +134,8 @@ def odd_tensors(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "OddTensors", name, "value", value, "words", words
-            )
+        if is_eager():
+            _result = execute("OddTensors", name, "value", value, "words", words)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -119,9 +117,8 @@ class OddTexts(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.said = execute(
-                    context[CURRENT],
                     "OddTexts",
                     None,
                     "quotes",
@@ -150,7 +147,7 @@ class OddTexts(TensorOp[TString]):
 
 
 DEFAULTS = OddTexts.Options()
-MERGE = OddTexts.Options.merge
+MERGE = merging(OddTexts.Options)
 
 
 @describe_missing_args
@@ -171,9 +168,8 @@ def odd_texts(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "OddTexts",
                 name,
                 "quotes",

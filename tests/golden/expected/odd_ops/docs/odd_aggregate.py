@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -96,8 +93,8 @@ class OddAggregate(TensorOp[T]):
         op: OddAggregate[U] = new(OddAggregate)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.sum = execute(context[CURRENT], "OddAggregate", None, x)
+            if scope.eager and is_eager():
+                op.sum = execute("OddAggregate", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -118,8 +115,8 @@ def odd_aggregate(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "OddAggregate", name, x)
+        if is_eager():
+            _result = execute("OddAggregate", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

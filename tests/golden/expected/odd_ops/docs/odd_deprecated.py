@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TFloat32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, deprecated
@@ -77,8 +74,8 @@ class OddDeprecated(TensorOp[TFloat32]):
         op: OddDeprecated = new(OddDeprecated)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "OddDeprecated", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("OddDeprecated", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -99,8 +96,8 @@ def odd_deprecated(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "OddDeprecated", name, x)
+        if is_eager():
+            _result = execute("OddDeprecated", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TFloat32,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -146,10 +144,8 @@ class OddMarkdown(TensorOp[TFloat32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(
-                    context[CURRENT], "OddMarkdown", None, x, "mode", opts.mode
-                )
+            if scope.eager and is_eager():
+                op.y = execute("OddMarkdown", None, x, "mode", opts.mode)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -157,7 +153,7 @@ class OddMarkdown(TensorOp[TFloat32]):
 
 
 DEFAULTS = OddMarkdown.Options()
-MERGE = OddMarkdown.Options.merge
+MERGE = merging(OddMarkdown.Options)
 
 
 @describe_missing_args
@@ -208,8 +204,8 @@ def odd_markdown(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "OddMarkdown", name, x, "mode", mode)
+        if is_eager():
+            _result = execute("OddMarkdown", name, x, "mode", mode)
             return _result
     except Exception as error:
         fast_path_error = error

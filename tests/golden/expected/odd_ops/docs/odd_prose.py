@@ -8,18 +8,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TFloat32,
     TensorOp,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -163,8 +161,8 @@ class OddProse(TensorOp[TFloat32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "OddProse", None, x, "gain", opts.gain)
+            if scope.eager and is_eager():
+                op.y = execute("OddProse", None, x, "gain", opts.gain)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -172,7 +170,7 @@ class OddProse(TensorOp[TFloat32]):
 
 
 DEFAULTS = OddProse.Options()
-MERGE = OddProse.Options.merge
+MERGE = merging(OddProse.Options)
 
 
 @describe_missing_args
@@ -228,8 +226,8 @@ def odd_prose(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "OddProse", name, x, "gain", gain)
+        if is_eager():
+            _result = execute("OddProse", name, x, "gain", gain)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -159,16 +157,9 @@ class OddSections(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.sum, op.count = execute(
-                    context[CURRENT],
-                    "OddSections",
-                    None,
-                    x,
-                    "scale",
-                    opts.scale,
-                    "size",
-                    size,
+                    "OddSections", None, x, "scale", opts.scale, "size", size
                 )
                 return op
         except Exception as error:
@@ -179,7 +170,7 @@ class OddSections(Op, Generic[T]):
 
 
 DEFAULTS = OddSections.Options()
-MERGE = OddSections.Options.merge
+MERGE = merging(OddSections.Options)
 
 
 @describe_missing_args
@@ -222,18 +213,9 @@ def odd_sections(
     fast_path_error = None
     _result: OddSectionsOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = OddSectionsOutputs._make(
-                execute(
-                    context[CURRENT],
-                    "OddSections",
-                    name,
-                    x,
-                    "scale",
-                    scale,
-                    "size",
-                    size,
-                )
+                execute("OddSections", name, x, "scale", scale, "size", size)
             )
             return _result
     except Exception as error:

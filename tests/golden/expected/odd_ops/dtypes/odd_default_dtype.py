@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
     Scope,
     TInt32,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -119,9 +116,8 @@ class OddDefaultDtype(Op, Generic[T, OutType]):
         op: OddDefaultDtype[U, UOutType] = new(OddDefaultDtype)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.same, op.output = execute(
-                    context[CURRENT],
                     "OddDefaultDtype",
                     None,
                     like,
@@ -163,10 +159,9 @@ def odd_default_dtype(
     fast_path_error = None
     _result: OddDefaultDtypeOutputs[U, UOutType]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = OddDefaultDtypeOutputs._make(
                 execute(
-                    context[CURRENT],
                     "OddDefaultDtype",
                     name,
                     like,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     OpInputs,
@@ -18,11 +16,10 @@ from opwright_runtime.gencode import (
     TUint64,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -148,13 +145,12 @@ class OddDtypes(TensorOp[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(a) is EagerTensor or fits(TQint8, a))
                 and (type(c) is EagerTensor or fits(TUint64, c))
                 and (type(d) is EagerTensor or fits(TInt4, d))
             ):
                 op.y = execute(
-                    context[CURRENT],
                     "OddDtypes",
                     None,
                     a,
@@ -216,14 +212,12 @@ def odd_dtypes(
     _result: Output[U]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (type(a) is EagerTensor or fits(TQint8, a))
             and (type(c) is EagerTensor or fits(TUint64, c))
             and (type(d) is EagerTensor or fits(TInt4, d))
         ):
             _result = execute(
-                context[CURRENT],
                 "OddDtypes",
                 name,
                 a,

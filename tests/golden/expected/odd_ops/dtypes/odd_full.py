@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TVariant,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -74,8 +71,8 @@ class OddFull(TensorOp[TVariant]):
         op: OddFull = new(OddFull)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "OddFull", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("OddFull", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -92,8 +89,8 @@ def odd_full(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "OddFull", name, x)
+        if is_eager():
+            _result = execute("OddFull", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,17 +6,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
     Scope,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -101,9 +98,8 @@ class OddRequiredDtype(Op, Generic[Dtype]):
         op: OddRequiredDtype[UDtype] = new(OddRequiredDtype)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.same, op.output = execute(
-                    context[CURRENT],
                     "OddRequiredDtype",
                     None,
                     x,
@@ -130,10 +126,9 @@ def odd_required_dtype(
     fast_path_error = None
     _result: OddRequiredDtypeOutputs[UDtype]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = OddRequiredDtypeOutputs._make(
                 execute(
-                    context[CURRENT],
                     "OddRequiredDtype",
                     name,
                     x,

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     OpInputs,
     Scope,
@@ -15,10 +13,9 @@ from opwright_runtime.gencode import (
     TString,
     TensorOp,
     as_dtype,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -78,9 +75,8 @@ class OddSilentDtype(TensorOp[TString]):
         op: OddSilentDtype = new(OddSilentDtype)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.said = execute(
-                    context[CURRENT],
                     "OddSilentDtype",
                     None,
                     "dtype",
@@ -105,9 +101,8 @@ def odd_silent_dtype(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "OddSilentDtype",
                 name,
                 "dtype",

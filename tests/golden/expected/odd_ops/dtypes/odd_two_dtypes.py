@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, overload
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     Op,
     OpInputs,
@@ -16,11 +14,11 @@ from opwright_runtime.gencode import (
     TFloat32,
     TInt64,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -158,9 +156,8 @@ class OddTwoDtypes(Op, Generic[Ta, Tb]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.a, op.b = execute(
-                    context[CURRENT],
                     "OddTwoDtypes",
                     None,
                     "Ta",
@@ -179,7 +176,7 @@ class OddTwoDtypes(Op, Generic[Ta, Tb]):
 
 
 DEFAULTS = OddTwoDtypes.Options()
-MERGE = OddTwoDtypes.Options.merge
+MERGE = merging(OddTwoDtypes.Options)
 
 
 @overload
@@ -231,10 +228,9 @@ def odd_two_dtypes(
     fast_path_error = None
     _result: OddTwoDtypesOutputs[Ua, Ub]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = OddTwoDtypesOutputs._make(
                 execute(
-                    context[CURRENT],
                     "OddTwoDtypes",
                     name,
                     "Ta",

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     OpInputs,
     OpOptions,
@@ -16,12 +14,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -121,7 +119,7 @@ class Any(TensorOp[TBool]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (type(input) is EagerTensor or fits(TBool, input))
                 and (
                     type(reduction_indices) is EagerTensor
@@ -131,13 +129,7 @@ class Any(TensorOp[TBool]):
                 )
             ):
                 op.output = execute(
-                    context[CURRENT],
-                    "Any",
-                    None,
-                    input,
-                    reduction_indices,
-                    "keep_dims",
-                    opts.keep_dims,
+                    "Any", None, input, reduction_indices, "keep_dims", opts.keep_dims
                 )
                 return op
         except Exception as error:
@@ -151,7 +143,7 @@ class Any(TensorOp[TBool]):
 
 
 DEFAULTS = Any.Options()
-MERGE = Any.Options.merge
+MERGE = merging(Any.Options)
 
 
 @describe_missing_args
@@ -170,8 +162,7 @@ def any(
     _result: Output[TBool]
     try:
         if (
-            context[EAGER]
-            and not graphs.stack
+            is_eager()
             and (type(input) is EagerTensor or fits(TBool, input))
             and (
                 type(reduction_indices) is EagerTensor
@@ -181,7 +172,6 @@ def any(
             )
         ):
             _result = execute(
-                context[CURRENT],
                 "Any",
                 name,
                 input,

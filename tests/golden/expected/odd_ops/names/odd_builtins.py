@@ -6,20 +6,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     EagerTensor,
     Op,
     OpInputs,
     OpOptions,
     Scope,
     TInt32,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -177,7 +175,7 @@ class OddBuiltins(Op, Generic[T]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(list_) is EagerTensor
                     or type(list_) is int
@@ -186,7 +184,6 @@ class OddBuiltins(Op, Generic[T]):
                 )
             ):
                 op.tuple_, op.print, op.staticmethod_ = execute(
-                    context[CURRENT],
                     "OddBuiltins",
                     None,
                     type_,
@@ -218,7 +215,7 @@ class OddBuiltins(Op, Generic[T]):
 
 
 DEFAULTS = OddBuiltins.Options()
-MERGE = OddBuiltins.Options.merge
+MERGE = merging(OddBuiltins.Options)
 
 
 @describe_missing_args
@@ -242,19 +239,14 @@ def odd_builtins(
     fast_path_error = None
     _result: OddBuiltinsOutputs[U]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(list_) is EagerTensor
-                or type(list_) is int
-                and -2147483648 <= list_ <= 2147483647
-                or fits(TInt32, list_)
-            )
+        if is_eager() and (
+            type(list_) is EagerTensor
+            or type(list_) is int
+            and -2147483648 <= list_ <= 2147483647
+            or fits(TInt32, list_)
         ):
             _result = OddBuiltinsOutputs._make(
                 execute(
-                    context[CURRENT],
                     "OddBuiltins",
                     name,
                     type_,

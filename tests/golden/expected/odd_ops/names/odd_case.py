@@ -6,18 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
     TInt32,
     all_tensors,
-    context,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -111,8 +108,8 @@ class OddCase(Op, Generic[T]):
         op: OddCase[U] = new(OddCase)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack and (all_tensors(n) or fits(TInt32, n)):
-                op.y, op.y_ = execute(context[CURRENT], "OddCase", None, t, n)
+            if scope.eager and is_eager() and (all_tensors(n) or fits(TInt32, n)):
+                op.y, op.y_ = execute("OddCase", None, t, n)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -133,10 +130,8 @@ def odd_case(
     fast_path_error = None
     _result: OddCaseOutputs[U]
     try:
-        if context[EAGER] and not graphs.stack and (all_tensors(n) or fits(TInt32, n)):
-            _result = OddCaseOutputs._make(
-                execute(context[CURRENT], "OddCase", name, t, n)
-            )
+        if is_eager() and (all_tensors(n) or fits(TInt32, n)):
+            _result = OddCaseOutputs._make(execute("OddCase", name, t, n))
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,8 +6,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     DType,
     EagerTensor,
     Op,
@@ -16,12 +14,12 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     as_dtype,
-    context,
     default,
     describe_missing_args,
     execute,
     fits,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -180,7 +178,7 @@ class OddCollisions(Op, Generic[T2, T3]):
         try:
             if (
                 scope.eager
-                and not graphs.stack
+                and is_eager()
                 and (
                     type(name_) is EagerTensor
                     or type(name_) is int
@@ -189,7 +187,6 @@ class OddCollisions(Op, Generic[T2, T3]):
                 )
             ):
                 op.op_, op.inputs_, op.create_, op.options_ = execute(
-                    context[CURRENT],
                     "OddCollisions",
                     None,
                     scope_,
@@ -215,7 +212,7 @@ class OddCollisions(Op, Generic[T2, T3]):
 
 
 DEFAULTS = OddCollisions.Options()
-MERGE = OddCollisions.Options.merge
+MERGE = merging(OddCollisions.Options)
 
 
 @describe_missing_args
@@ -239,19 +236,14 @@ def odd_collisions(
     fast_path_error = None
     _result: OddCollisionsOutputs[U2, U3]
     try:
-        if (
-            context[EAGER]
-            and not graphs.stack
-            and (
-                type(name_) is EagerTensor
-                or type(name_) is int
-                and -2147483648 <= name_ <= 2147483647
-                or fits(TInt32, name_)
-            )
+        if is_eager() and (
+            type(name_) is EagerTensor
+            or type(name_) is int
+            and -2147483648 <= name_ <= 2147483647
+            or fits(TInt32, name_)
         ):
             _result = OddCollisionsOutputs._make(
                 execute(
-                    context[CURRENT],
                     "OddCollisions",
                     name,
                     scope_,

@@ -6,19 +6,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TString,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never
@@ -158,9 +156,8 @@ class OddMembers(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.said = execute(
-                    context[CURRENT],
                     "OddMembers",
                     None,
                     "as_dict",
@@ -195,7 +192,7 @@ class OddMembers(TensorOp[TString]):
 
 
 DEFAULTS = OddMembers.Options()
-MERGE = OddMembers.Options.merge
+MERGE = merging(OddMembers.Options)
 
 
 @describe_missing_args
@@ -218,9 +215,8 @@ def odd_members(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "OddMembers",
                 name,
                 "as_dict",

@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -129,17 +127,9 @@ class OddReserved(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.is_, op.not_ = execute(
-                    context[CURRENT],
-                    "OddReserved",
-                    None,
-                    in_,
-                    lambda_,
-                    "class",
-                    class_,
-                    "def",
-                    opts.def_,
+                    "OddReserved", None, in_, lambda_, "class", class_, "def", opts.def_
                 )
                 return op
         except Exception as error:
@@ -150,7 +140,7 @@ class OddReserved(Op):
 
 
 DEFAULTS = OddReserved.Options()
-MERGE = OddReserved.Options.merge
+MERGE = merging(OddReserved.Options)
 
 
 @describe_missing_args
@@ -171,19 +161,9 @@ def odd_reserved(
     fast_path_error = None
     _result: OddReservedOutputs
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = OddReservedOutputs._make(
-                execute(
-                    context[CURRENT],
-                    "OddReserved",
-                    name,
-                    in_,
-                    lambda_,
-                    "class",
-                    class_,
-                    "def",
-                    def_,
-                )
+                execute("OddReserved", name, in_, lambda_, "class", class_, "def", def_)
             )
             return _result
     except Exception as error:

@@ -6,15 +6,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     Scope,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -80,8 +77,8 @@ class Op_(Op):
         op: Op_ = new(Op_)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y, op.z = execute(context[CURRENT], "Op", None, x)
+            if scope.eager and is_eager():
+                op.y, op.z = execute("Op", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -98,8 +95,8 @@ def op(
     fast_path_error = None
     _result: Op_Outputs
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = Op_Outputs._make(execute(context[CURRENT], "Op", name, x))
+        if is_eager():
+            _result = Op_Outputs._make(execute("Op", name, x))
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,17 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     Op,
     OpInputs,
     OpOptions,
     Scope,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -111,16 +109,9 @@ class Unpack(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.output = execute(
-                    context[CURRENT],
-                    "Unpack",
-                    None,
-                    value,
-                    "num",
-                    num,
-                    "axis",
-                    opts.axis,
+                    "Unpack", None, value, "num", num, "axis", opts.axis
                 )
                 return op
         except Exception as error:
@@ -131,7 +122,7 @@ class Unpack(Op, Generic[T]):
 
 
 DEFAULTS = Unpack.Options()
-MERGE = Unpack.Options.merge
+MERGE = merging(Unpack.Options)
 
 
 @describe_missing_args
@@ -151,10 +142,8 @@ def unpack(
     fast_path_error = None
     _result: list[Output[U]]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(
-                context[CURRENT], "Unpack", name, value, "num", num, "axis", axis
-            )
+        if is_eager():
+            _result = execute("Unpack", name, value, "num", num, "axis", axis)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,18 +6,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     OpOptions,
     Scope,
     TensorOp,
     as_bool,
-    context,
     default,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
+    merging,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -161,9 +159,8 @@ class Fade(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
+            if scope.eager and is_eager():
                 op.faded = execute(
-                    context[CURRENT],
                     "Fade",
                     None,
                     signal,
@@ -185,7 +182,7 @@ class Fade(TensorOp[T]):
 
 
 DEFAULTS = Fade.Options()
-MERGE = Fade.Options.merge
+MERGE = merging(Fade.Options)
 
 
 @describe_missing_args
@@ -230,9 +227,8 @@ def fade(
     fast_path_error = None
     _result: Output[U]
     try:
-        if context[EAGER] and not graphs.stack:
+        if is_eager():
             _result = execute(
-                context[CURRENT],
                 "Fade",
                 name,
                 signal,

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TFloat32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -70,8 +67,8 @@ class AddonsOddSpace(TensorOp[TFloat32]):
         op: AddonsOddSpace = new(AddonsOddSpace)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "Addons>OddSpace", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("Addons>OddSpace", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -88,8 +85,8 @@ def addons_odd_space(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Addons>OddSpace", name, x)
+        if is_eager():
+            _result = execute("Addons>OddSpace", name, x)
             return _result
     except Exception as error:
         fast_path_error = error

@@ -6,16 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import (
-    CURRENT,
-    EAGER,
     OpInputs,
     Scope,
     TFloat32,
     TensorOp,
-    context,
     describe_missing_args,
     execute,
-    graphs,
+    is_eager,
     new,
 )
 from typing_extensions import Never
@@ -70,8 +67,8 @@ class OddDeepSpace_2(TensorOp[TFloat32]):
         op: OddDeepSpace_2 = new(OddDeepSpace_2)
         fast_path_error = None
         try:
-            if scope.eager and not graphs.stack:
-                op.y = execute(context[CURRENT], "Odd>Deep>Space_2", None, x)
+            if scope.eager and is_eager():
+                op.y = execute("Odd>Deep>Space_2", None, x)
                 return op
         except Exception as error:
             fast_path_error = error
@@ -88,8 +85,8 @@ def odd_deep_space_2(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if context[EAGER] and not graphs.stack:
-            _result = execute(context[CURRENT], "Odd>Deep>Space_2", name, x)
+        if is_eager():
+            _result = execute("Odd>Deep>Space_2", name, x)
             return _result
     except Exception as error:
         fast_path_error = error
