@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import gc
-import re
-import shutil
-import subprocess
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,12 +14,10 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from native.test_oldest_system import NEWEST
 from opwright import Scope
 from opwright.dtypes import cast
 from opwright.linalg import MatMul
 from opwright.math import AddV2, add_v2
-from opwright_runtime import native
 from opwright_runtime._binding import fast_path, narrowing, properties
 from opwright_runtime._binding.op import new
 from opwright_runtime._binding.options import merging
@@ -230,17 +224,3 @@ def test_function_that_the_extension_lacks_is_an_error() -> None:
 
     with pytest.raises(KeyError, match="no_such_function"):
         fast_path.native(no_such_function)
-
-
-@pytest.mark.skipif(shutil.which("nm") is None, reason="binutils are missing")
-def test_extension_needs_only_the_stable_abi_and_old_systems() -> None:
-    path = Path(native.library_path()).parents[1] / "fast_path.abi3.so"
-    listed = ["nm", "--dynamic", "--undefined-only", str(path)]
-    symbols = subprocess.run(listed, capture_output=True, text=True, check=True).stdout
-    private = re.findall(r" U (_Py\w+)", symbols)
-    # These are in the stable ABI.
-    assert {*private} <= {"_Py_Dealloc", "_Py_NoneStruct", "_Py_TrueStruct"}
-    needed = re.findall(r"@(GLIBC|GLIBCXX|CXXABI)_([0-9.]+)", symbols)
-    assert needed
-    for family, version in needed:
-        assert tuple(map(int, version.split("."))) <= NEWEST[family]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -14,19 +15,41 @@ from opwright_runtime import native
 NEWEST = {"GLIBC": (2, 27), "GLIBCXX": (3, 4, 24), "CXXABI": (1, 3, 11)}
 
 
-@pytest.mark.skipif(shutil.which("objdump") is None, reason="binutils are missing")
-def test_library_needs_no_symbols_newer_than_manylinux_2_27() -> None:
-    symbols = subprocess.run(
-        ["objdump", "--dynamic-syms", str(native.library_path())],
+EXTENSION = native.library_path().parents[1] / "fast_path.abi3.so"
+
+
+def symbols(library: Path) -> list[str]:
+    listed = subprocess.run(
+        ["objdump", "--dynamic-syms", str(library)],
         capture_output=True,
         text=True,
         check=True,
-    ).stdout
-    needed = re.findall(r"\((GLIBC|GLIBCXX|CXXABI)_([0-9.]+)\)\s+(\S+)", symbols)
-    assert len(needed) > 100
+    )
+    return listed.stdout.splitlines()
+
+
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="binutils are missing")
+@pytest.mark.parametrize(
+    ("library", "at_least"), [(native.library_path(), 100), (EXTENSION, 1)]
+)
+def test_library_needs_no_symbols_newer_than_manylinux_2_27(
+    library: Path, at_least: int
+) -> None:
+    pattern = r"\((GLIBC|GLIBCXX|CXXABI)_([0-9.]+)\)\s+(\S+)"
+    needed = re.findall(pattern, "\n".join(symbols(library)))
+    assert len(needed) > at_least
     too_new = [
         f"{symbol} of {family} {version}"
         for family, version, symbol in needed
         if tuple(map(int, version.split("."))) > NEWEST[family]
     ]
     assert not too_new, f"{too_new}; see runtime/native/oldest_system.cc"
+
+
+@pytest.mark.skipif(shutil.which("objdump") is None, reason="binutils are missing")
+def test_extension_uses_the_stable_abi_of_python() -> None:
+    undefined = [line.split()[-1] for line in symbols(EXTENSION) if "*UND*" in line]
+    assert any(name.startswith("PyTuple_") for name in undefined)
+    private = {name for name in undefined if name.startswith("_Py")}
+    # These are in the stable ABI.
+    assert private <= {"_Py_Dealloc", "_Py_NoneStruct", "_Py_TrueStruct"}

@@ -178,14 +178,15 @@ PyMethodDef functions[] = {
     {"execute", Method(Execute), METH_FASTCALL, nullptr},
 };
 
-// native(name, function): the function of this name, which stands for `function`.
-PyObject* Native(PyObject* /*module*/, PyObject* arguments) {
+// native(name, function, module): the function of this name, which stands for `function`.
+// `module` is its `__module__`, which AutoGraph reads.
+PyObject* Native(PyObject* /*extension*/, PyObject* arguments) {
   const char* name = nullptr;
   PyObject* function = nullptr;
-  if (!PyArg_ParseTuple(arguments, "sO", &name, &function)) return nullptr;
+  PyObject* module = nullptr;
+  if (!PyArg_ParseTuple(arguments, "sOO", &name, &function, &module)) return nullptr;
   for (PyMethodDef& each : functions) {
-    if (std::strcmp(each.ml_name, name) == 0)
-      return PyCFunction_NewEx(&each, function, nullptr);
+    if (std::strcmp(each.ml_name, name) == 0) return PyCFunction_NewEx(&each, function, module);
   }
   return PyErr_Format(PyExc_KeyError, "%s", name);
 }

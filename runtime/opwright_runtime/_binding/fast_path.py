@@ -76,7 +76,7 @@ def native(function: F, name: str | None = None, cls: type | None = None) -> F:
     """
     if _EXTENSION is None:
         return function
-    made: F = _EXTENSION.native(name or function.__name__, cls or function)
+    made: F = _EXTENSION.native(name or function.__name__, cls or function, __name__)
     return made
 
 

@@ -211,9 +211,9 @@ def recorded(op: Op, outcome: Outcome) -> Iterator[None]:
     execute, make = module.execute, dispatch.make
     count = len(op.inputs)
 
-    def executed(context: Any, name: str, given: Any, *rest: Any) -> Any:
+    def executed(name: str, given: Any, *rest: Any) -> Any:
         outcome.tried |= name == op.name
-        result = execute(context, name, given, *rest)
+        result = execute(name, given, *rest)
         if name == op.name:
             attrs = dict(zip(rest[count::2], rest[count + 1 :: 2], strict=True))
             several = len(op.outputs) > 1
