@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 from opwright_runtime.gencode import __version__ as __version__
 from opwright_runtime.gencode import declare_package, load_if_present
 
-from ._table import OPS
-
 if TYPE_CHECKING:
     from . import array as array
     from . import audio as audio
@@ -58,7 +56,6 @@ if TYPE_CHECKING:
 op_class, op_names = declare_package(
     __name__,
     abi=6,
-    ops=OPS,
     packages=[
         "array",
         "audio",

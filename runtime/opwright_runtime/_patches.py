@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -29,12 +28,14 @@ from opwright_runtime._internals import (
 Function: TypeAlias = Callable[..., Any]
 
 
-@dataclass(frozen=True)
 class Versions:
     """TensorFlow from `first` to `last`, both (major, minor); None: any later one."""
 
-    first: tuple[int, int]
-    last: tuple[int, int] | None = None
+    def __init__(
+        self, first: tuple[int, int], last: tuple[int, int] | None = None
+    ) -> None:
+        self.first = first
+        self.last = last
 
     def __contains__(self, version: str) -> bool:
         major, minor, *_ = version.split(".")

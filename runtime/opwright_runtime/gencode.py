@@ -21,13 +21,13 @@ from opwright_runtime import __version__ as __version__
 from opwright_runtime._binding import lazy
 from opwright_runtime._binding.lazy import lazy_package as lazy_package
 from opwright_runtime._binding.lazy import lazy_packages as lazy_packages
-from opwright_runtime.libraries import load_library as load_library
-from opwright_runtime.libraries import register_gradients as register_gradients
 from opwright_runtime.native import load_if_present as load_if_present
 
 if TYPE_CHECKING:
     from opwright_runtime._binding.classes import *
     from opwright_runtime._binding.op import Op
+    from opwright_runtime.libraries import load_library as load_library
+    from opwright_runtime.libraries import register_gradients as register_gradients
 
 ABI = 6
 """The number of the contract."""
@@ -37,18 +37,21 @@ def declare_package(
     package: str,
     *,
     abi: int,
-    ops: Mapping[str, tuple[str, str]],
-    packages: Collection[str],
+    packages: Collection[str] = (),
     exports: str | None = None,
+    **_other: object,
 ) -> tuple[Callable[[str], type[Op]], Callable[[], list[str]]]:
     """Sets up a generated package; returns its `op_class` and `op_names`.
+
+    The module `_table` of the package has, by OP_NAME, the module of each op, relative
+    to the package, and its class. It is imported on first use.
 
     Args:
         package: its name.
         abi: the number of the contract that it was generated for.
-        ops: by OP_NAME, the module, relative to the package, and the class.
         packages: the packages of its groups, imported on first use.
         exports: a module whose public names the package exports, too.
+        _other: what packages of other contracts pass, which are refused.
 
     Raises:
         ImportError: it was generated for another contract than this runtime's.
@@ -61,7 +64,7 @@ def declare_package(
             f"generate`, or install an opwright that has contract {abi}",
             name=package,
         )
-    op_class, op_names = lazy.registry(package, ops, _function_named)
+    op_class, op_names = lazy.registry(package, _function_named)
     lazy.lazy_packages(package, packages)
     lazy.lazy_exports(package, ("op_class", "op_names"), exports)
     return op_class, op_names
@@ -94,8 +97,9 @@ def declare_raw_ops(
     return raw_ops.get, raw_ops.names
 
 
-# The import of a generated package needs only the names above. The names below are for
-# classes of ops, and take longer to import. They are imported with the first class.
+# The import of a generated package needs only the names above. That of a package for a
+# library also needs those of `libraries`. The names of `classes` are for classes of
+# ops, and take longer to import. They are imported with the first class.
 lazy.lazy_exports(
     __name__,
     (
@@ -106,8 +110,10 @@ lazy.lazy_exports(
         "lazy_package",
         "lazy_packages",
         "load_if_present",
-        "load_library",
-        "register_gradients",
     ),
     "opwright_runtime._binding.classes",
+    {
+        "load_library": "opwright_runtime.libraries",
+        "register_gradients": "opwright_runtime.libraries",
+    },
 )

@@ -131,11 +131,12 @@ def _remedy(path: Path) -> str:
 
 def _kernels_of_known_ops(package: str) -> dict[str, Counter[bytes]]:
     """By op of a package that is registered already, its kernels."""
-    table = sys.modules.get(f"{package}._table")
+    try:
+        ops = import_module(f"{package}._table").OPS
+    except ModuleNotFoundError:
+        return {}
     return {
-        name: _kernels(name)
-        for name in (() if table is None else table.OPS)
-        if op_def_registry.get(name) is not None
+        name: _kernels(name) for name in ops if op_def_registry.get(name) is not None
     }
 
 

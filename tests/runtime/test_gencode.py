@@ -35,7 +35,7 @@ def test_package_with_other_abi_is_refused(tmp_path: Path) -> None:
     stated = f"abi={gencode.ABI},"
     assert init.read_text().count(stated) == 1
     other = gencode.ABI + 1
-    init.write_text(init.read_text().replace(stated, f"abi={other},"))
+    init.write_text(init.read_text().replace(stated, f"abi={other}, ops={{}},"))
     said = run(
         tmp_path,
         """

@@ -37,8 +37,9 @@ import tensorflow as tf
 from opwright import Scope
 MatMul.create(Scope.current(), [[1.0]], [[2.0]])
 names = {name for name in sys.modules if name.startswith("opwright.")}
-assert names == {"opwright._table", "opwright.linalg", "opwright.linalg.mat_mul"}, names
-assert "opwright_runtime._binding.diagnosis" not in sys.modules
+assert names == {"opwright.linalg", "opwright.linalg.mat_mul"}, names
+for name in ("crossing", "diagnosis", "equations", "resources"):
+    assert f"opwright_runtime._binding.{name}" not in sys.modules, name
 """)
 
 
@@ -68,7 +69,7 @@ import sys
 import opwright
 from opwright.core import Reshape, reshape
 names = {name for name in sys.modules if name.startswith("opwright.")}
-core = {"opwright._table", "opwright.core"}
+core = {"opwright.core"}
 assert names == core | {"opwright.array", "opwright.array.reshape"}, names
 from opwright.core.reshape import Reshape as old
 import opwright.core.concat_v2

@@ -1,21 +1,14 @@
 """The names that generated classes of ops use. `gencode` exports them."""
 
-from opwright_runtime._binding.crossing import crosses_of
-from opwright_runtime._binding.equations import (
-    are_subscripts,
-    batches_of,
-    einsum_of,
-    indexed_of,
-    reduced_of,
-)
+from typing import TYPE_CHECKING
+
 from opwright_runtime._binding.fast_path import (
     EagerTensor,
     can_broadcast,
     execute,
     is_eager,
 )
-from opwright_runtime._binding.files import is_writable
-from opwright_runtime._binding.handles import is_removable
+from opwright_runtime._binding.lazy import lazy_names
 from opwright_runtime._binding.narrowing import (
     all_tensors,
     fit_pair,
@@ -63,22 +56,9 @@ from opwright_runtime._binding.properties import (
     text_of,
     value_of,
 )
-from opwright_runtime._binding.resources import (
-    are_held,
-    are_importable,
-    are_pairs,
-    is_divided,
-    is_single,
-    is_table,
-    known_held_of,
-    shards_of,
-)
 from opwright_runtime._binding.scope import Scope
 from opwright_runtime._binding.signatures import describe_missing_args
 from opwright_runtime._binding.tensor_op import TensorOp
-from opwright_runtime._binding.texts import are_named, are_slices
-from opwright_runtime._binding.threads import can_start
-from opwright_runtime._binding.variants import are_joined
 from opwright_runtime._binding.view import OpInputs
 from opwright_runtime.types import (
     AnyDType,
@@ -151,6 +131,66 @@ from opwright_runtime.types import (
     as_dtypes,
     as_shape,
     as_shapes,
+)
+
+if TYPE_CHECKING:
+    from opwright_runtime._binding.crossing import crosses_of
+    from opwright_runtime._binding.equations import (
+        are_subscripts,
+        batches_of,
+        einsum_of,
+        indexed_of,
+        reduced_of,
+    )
+    from opwright_runtime._binding.files import is_writable
+    from opwright_runtime._binding.handles import is_removable
+    from opwright_runtime._binding.resources import (
+        are_held,
+        are_importable,
+        are_pairs,
+        is_divided,
+        is_single,
+        is_table,
+        known_held_of,
+        shards_of,
+    )
+    from opwright_runtime._binding.texts import (
+        are_named,
+        are_slices,
+    )
+    from opwright_runtime._binding.threads import can_start
+    from opwright_runtime._binding.variants import are_joined
+
+#: Functions that the conditions of few ops call, and their modules, which are imported
+#: with the first such op.
+_OF_FEW_OPS = {
+    "crosses_of": "crossing",
+    "are_subscripts": "equations",
+    "batches_of": "equations",
+    "einsum_of": "equations",
+    "indexed_of": "equations",
+    "reduced_of": "equations",
+    "is_writable": "files",
+    "is_removable": "handles",
+    "are_held": "resources",
+    "are_importable": "resources",
+    "are_pairs": "resources",
+    "is_divided": "resources",
+    "is_single": "resources",
+    "is_table": "resources",
+    "known_held_of": "resources",
+    "shards_of": "resources",
+    "are_named": "texts",
+    "are_slices": "texts",
+    "can_start": "threads",
+    "are_joined": "variants",
+}
+lazy_names(
+    __name__,
+    {
+        name: f"opwright_runtime._binding.{module}"
+        for name, module in _OF_FEW_OPS.items()
+    },
 )
 
 __all__ = [

@@ -7,15 +7,14 @@ the first version without an op or attr.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
-from itertools import accumulate
 from types import FunctionType
 from typing import Any
 
 import tensorflow as tf
 
 from opwright_runtime import errors, libraries
+from opwright_runtime._binding import lazy
 from opwright_runtime._internals import op_def_registry
 
 
@@ -50,7 +49,7 @@ def check(op_name: str, expected: Mapping[str, str], module: str) -> None:
     differences = list(_differences(expected, op_def))
     if not differences:
         return
-    package = _package(module)
+    package = lazy.package_of(module) or module
     both = ""
     if found := libraries.several(op_name):
         both = (
@@ -66,12 +65,6 @@ def check(op_name: str, expected: Mapping[str, str], module: str) -> None:
         f" for, or generate {package} again: `opwright-codegen import --library` with"
         " the loaded library, then `opwright-codegen generate`",
     )
-
-
-def _package(module: str) -> str:
-    """The generated package of `module`: the one that has the table of ops."""
-    names = accumulate(module.split("."), "{}.{}".format)
-    return next((n for n in names if hasattr(sys.modules.get(n), "OPS")), module)
 
 
 def schema(op_def: Any) -> Mapping[str, str]:

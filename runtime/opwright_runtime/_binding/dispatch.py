@@ -32,8 +32,6 @@ from opwright_runtime._internals import (
 if TYPE_CHECKING:
     from opwright_runtime._binding.scope import Scope
 
-gradients.explain_on_tapes()
-
 _NOTHING = nullcontext()
 # After these errors the op has not run, because an input or attr must be converted
 # first. The call is tried again.

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
-from opwright_runtime import errors, runs_on
+from opwright_runtime import errors
 from opwright_runtime._internals import (
     gradient_function,
     gradient_registry,
@@ -108,6 +108,8 @@ def _missing(op_name: str) -> errors.OpError:
     computing = f"{op_name}Grad"
     if op_def_registry.get(computing) is not None:
         has += f"; {computing} computes it"
+    from opwright_runtime import runs_on  # Only the error needs its data.
+
     if runs_on.is_known(op_name):
         whose = "TensorFlow registers no gradient of it"
         todo = (

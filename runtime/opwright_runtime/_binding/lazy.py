@@ -94,12 +94,9 @@ def _homes(package: str, name: str) -> Iterator[tuple[str, str]]:
 
     Names are equal if their letters and digits are equal: `matmul` equals `mat_mul`.
     """
-    root = package
-    while root and f"{root}._table" not in sys.modules:
-        root = root.rpartition(".")[0]
-    table = sys.modules.get(f"{root}._table")
+    root = package_of(package)
     wanted = _plain(name)
-    for module, cls in () if table is None else table.OPS.values():
+    for module, cls in _table(root).values() if root else ():
         group, _, function = f"{root}{module}".rpartition(".")
         known = function if name.islower() else cls
         if _plain(known) == wanted and (known != name or group != package):
@@ -137,9 +134,17 @@ def lazy_names(module: str, names: Mapping[str, str]) -> None:
     _make_lazy(module, _elsewhere=names)
 
 
-def lazy_exports(module: str, defined: Collection[str], exports: str | None) -> None:
-    """Makes `module` export the names `defined`, and the public names of `exports`."""
-    _make_lazy(module, _defined=defined, _exports=exports)
+def lazy_exports(
+    module: str,
+    defined: Collection[str],
+    exports: str | None,
+    elsewhere: Mapping[str, str] | None = None,
+) -> None:
+    """Makes `module` export the names `defined`, and the public names of `exports`.
+
+    It also exports the names of `elsewhere`, each from another module.
+    """
+    _make_lazy(module, _defined=defined, _exports=exports, _elsewhere=elsewhere or {})
 
 
 def _make_lazy(module: str, **facts: object) -> None:
@@ -148,16 +153,31 @@ def _make_lazy(module: str, **facts: object) -> None:
     found.__class__ = _LazyPackage
 
 
-def registry(
-    package: str,
-    ops: Mapping[str, tuple[str, str]],
-    function_named: Callable[[str], str | None],
-) -> tuple[Callable[[str], type[Op]], Callable[[], list[str]]]:
-    """`op_class` and `op_names` of a package.
+#: The packages that have a module `_table`.
+_with_tables = set[str]()
 
-    `ops` has the module and class of each OP_NAME. Modules are relative to `package`.
+
+def package_of(module: str) -> str:
+    """The generated package that a module is in; "" if there is none."""
+    while module and module not in _with_tables:
+        module = module.rpartition(".")[0]
+    return module
+
+
+def _table(package: str) -> Mapping[str, tuple[str, str]]:
+    """The module and class of each OP_NAME. Modules are relative to `package`."""
+    found: Mapping[str, tuple[str, str]] = import_module(f"{package}._table").OPS
+    return found
+
+
+def registry(
+    package: str, function_named: Callable[[str], str | None]
+) -> tuple[Callable[[str], type[Op]], Callable[[], list[str]]]:
+    """`op_class` and `op_names` of a package that has a module `_table`.
+
     `function_named` finds a function of TensorFlow for the error of an unknown name.
     """
+    _with_tables.add(package)
 
     def op_class(name: str) -> type[Op]:
         """The class of the op called `name`, `Namespace>Op` included.
@@ -165,6 +185,7 @@ def registry(
         Raises:
             OpUnknownError: there is no class of that name.
         """
+        ops = _table(package)
         try:
             module, cls = ops[name]
         except KeyError:
@@ -176,7 +197,7 @@ def registry(
 
     def op_names() -> list[str]:
         """The OP_NAMEs that have a class, sorted."""
-        return sorted(ops)
+        return sorted(_table(package))
 
     return op_class, op_names
 

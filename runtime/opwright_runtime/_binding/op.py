@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import tensorflow as tf
 
 from opwright_runtime import errors
-from opwright_runtime._binding import compatibility, dispatch, op_info
+from opwright_runtime._binding import gradients
 from opwright_runtime._binding.fast_path import native
 from opwright_runtime._binding.scope import HERE, Scope, named
 from opwright_runtime._binding.signatures import describe_missing_args
@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from opwright_runtime._binding.op_info import OpInfo
     from opwright_runtime._binding.options import OpOptions
     from opwright_runtime.kernels import Kernel
     from opwright_runtime.runs_on import RunsOn
+
+gradients.explain_on_tapes()
 
 NewOp = TypeVar("NewOp", bound="Op")
 
@@ -33,7 +36,7 @@ NewOp = TypeVar("NewOp", bound="Op")
 class _OpDef:
     """`op_def` of an op's class: read from the registry on first use."""
 
-    def __get__(self, instance: object, owner: type[Op]) -> op_info.OpInfo:
+    def __get__(self, instance: object, owner: type[Op]) -> OpInfo:
         return owner._info()
 
 
@@ -66,7 +69,7 @@ class Op:
     """The op's inputs, outputs and attrs as the installed TensorFlow has them."""
 
     _operation: tf.Operation
-    _cached_info: ClassVar[op_info.OpInfo]
+    _cached_info: ClassVar[OpInfo]
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -80,6 +83,9 @@ class Op:
         if "create" in cls.__dict__:
             describe_missing_args(cls.__dict__["create"].__func__)
             if cls.SCHEMA:
+                # It is imported here because the ops of TensorFlow do not need it.
+                from opwright_runtime._binding import compatibility
+
                 compatibility.check_on_first_call(
                     cls.__dict__["create"].__func__, cls._info
                 )
@@ -100,6 +106,8 @@ class Op:
             from opwright_runtime._binding import misuse
 
             raise misuse.not_operation(cls, operation)
+        from opwright_runtime._binding import dispatch
+
         self = new(cls)
         self._fill(operation, dispatch.outputs_of(cls._info(), operation))
         return self
@@ -210,6 +218,9 @@ class Op:
             from opwright_runtime._binding import misuse
 
             raise misuse.scope_error(type(self), scope)
+        # It is imported here because the first eager calls do not need it.
+        from opwright_runtime._binding import dispatch
+
         self._fill(*dispatch.make(self._info(), scope, inputs, attrs, fast_path_error))
         return self
 
@@ -222,6 +233,8 @@ class Op:
         fast_path_error: Exception | None,
     ) -> Any:
         """The result of the op's function, which is tensors and not an op."""
+        from opwright_runtime._binding import dispatch
+
         scope = HERE if name is None else named(name)
         operation, outputs = dispatch.make(
             cls._info(), scope, inputs, attrs, fast_path_error
@@ -256,10 +269,14 @@ class Op:
             setattr(self, slot, output)
 
     @classmethod
-    def _info(cls) -> op_info.OpInfo:
+    def _info(cls) -> OpInfo:
         info = cls.__dict__.get("_cached_info")
         if info is None:
+            from opwright_runtime._binding import op_info
+
             if cls.SCHEMA:
+                from opwright_runtime._binding import compatibility
+
                 compatibility.check(cls.OP_NAME, cls.SCHEMA, cls.__module__)
             info = op_info.read_op_info(
                 cls.OP_NAME,

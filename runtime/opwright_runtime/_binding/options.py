@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, cast
 from typing_extensions import dataclass_transform
 
 from opwright_runtime import errors
-from opwright_runtime._binding import attrs
 from opwright_runtime._binding.fast_path import native
 from opwright_runtime._binding.signatures import SourceSignature
 from opwright_runtime.types import TType
@@ -134,6 +133,9 @@ class OpOptions:
 
     @classmethod
     def _checked(cls, name: str, value: Any) -> Any:
+        # It is imported here because options at their defaults do not need it.
+        from opwright_runtime._binding import attrs
+
         try:
             return attrs.checked(cls._op_class._info().attr_in_python[name], value)
         except attrs.BadValueError as refused:

@@ -5,9 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from opwright_runtime._binding import attrs
-from opwright_runtime._binding.op_info import grouped, length_in
-
 if TYPE_CHECKING:
     import tensorflow as tf
 
@@ -26,6 +23,8 @@ class OpInputs:
     """
 
     def __init__(self, op: OpLike) -> None:
+        from opwright_runtime._binding.op_info import grouped, length_in
+
         self._operation = op.op
         self._info = info = type(op)._info()
         flat = self._operation.inputs
@@ -78,6 +77,8 @@ class OpInputs:
             return default.encode() if attr.message is not None else default
         if attr is None or attr.why_absent is not None:
             return value
+        from opwright_runtime._binding import attrs
+
         return attrs.from_operation(attr.kind, value, attr.message)
 
     def as_dict(self) -> dict[str, Any]:

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import declare_package
 
-from ._table import OPS
-
 if TYPE_CHECKING:
     from . import args as args
     from . import attrs as attrs
@@ -19,6 +17,5 @@ if TYPE_CHECKING:
 op_class, op_names = declare_package(
     __name__,
     abi=6,
-    ops=OPS,
     packages=["args", "attrs", "docs", "dtypes", "names"],
 )

@@ -7,15 +7,12 @@ from typing import TYPE_CHECKING
 
 from opwright_runtime.gencode import declare_package, load_library, register_gradients
 
-from ._table import OPS
-
 if TYPE_CHECKING:
     from . import audio as audio
 
 op_class, op_names = declare_package(
     __name__,
     abi=6,
-    ops=OPS,
     packages=["audio"],
 )
 
