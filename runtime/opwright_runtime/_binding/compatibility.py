@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from opwright_runtime import errors, libraries
-from opwright_runtime._binding import lazy
+from opwright_runtime._binding import tables
 from opwright_runtime._internals import op_def_registry
 
 
@@ -49,7 +49,7 @@ def check(op_name: str, expected: Mapping[str, str], module: str) -> None:
     differences = list(_differences(expected, op_def))
     if not differences:
         return
-    package = lazy.package_of(module) or module
+    package = tables.package_of(module) or module
     both = ""
     if found := libraries.several(op_name):
         both = (

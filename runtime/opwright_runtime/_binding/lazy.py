@@ -8,6 +8,7 @@ from importlib import import_module
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from opwright_runtime._binding import tables
 from opwright_runtime._patches import keep_from_autograph
 
 if TYPE_CHECKING:
@@ -94,9 +95,9 @@ def _homes(package: str, name: str) -> Iterator[tuple[str, str]]:
 
     Names are equal if their letters and digits are equal: `matmul` equals `mat_mul`.
     """
-    root = package_of(package)
+    root = tables.package_of(package)
     wanted = _plain(name)
-    for module, cls in _table(root).values() if root else ():
+    for module, cls in tables.table(root).values() if root else ():
         group, _, function = f"{root}{module}".rpartition(".")
         known = function if name.islower() else cls
         if _plain(known) == wanted and (known != name or group != package):
@@ -153,23 +154,6 @@ def _make_lazy(module: str, **facts: object) -> None:
     found.__class__ = _LazyPackage
 
 
-#: The packages that have a module `_table`.
-_with_tables = set[str]()
-
-
-def package_of(module: str) -> str:
-    """The generated package that a module is in; "" if there is none."""
-    while module and module not in _with_tables:
-        module = module.rpartition(".")[0]
-    return module
-
-
-def _table(package: str) -> Mapping[str, tuple[str, str]]:
-    """The module and class of each OP_NAME. Modules are relative to `package`."""
-    found: Mapping[str, tuple[str, str]] = import_module(f"{package}._table").OPS
-    return found
-
-
 def registry(
     package: str, function_named: Callable[[str], str | None]
 ) -> tuple[Callable[[str], type[Op]], Callable[[], list[str]]]:
@@ -177,7 +161,7 @@ def registry(
 
     `function_named` finds a function of TensorFlow for the error of an unknown name.
     """
-    _with_tables.add(package)
+    tables.add_package(package)
 
     def op_class(name: str) -> type[Op]:
         """The class of the op called `name`, `Namespace>Op` included.
@@ -185,7 +169,7 @@ def registry(
         Raises:
             OpUnknownError: there is no class of that name.
         """
-        ops = _table(package)
+        ops = tables.table(package)
         try:
             module, cls = ops[name]
         except KeyError:
@@ -197,7 +181,7 @@ def registry(
 
     def op_names() -> list[str]:
         """The OP_NAMEs that have a class, sorted."""
-        return sorted(_table(package))
+        return sorted(tables.table(package))
 
     return op_class, op_names
 
