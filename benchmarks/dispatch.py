@@ -43,9 +43,9 @@ OPTIONS = MatMul.Options(transpose_a=True)
 
 #: The most of tf.raw_ops' overhead that classes and functions may have, eagerly, and of
 #: its time, in a graph, on the geometric mean over the cases. None may take as long.
-EAGER_TARGETS = {"class": 0.6, "function": 0.5, "raw op": 0.5}
+EAGER_TARGETS = {"class": 0.6, "function": 0.35, "raw op": 0.4}
 GRAPH_TARGETS = {"class": 0.5, "function": 0.45, "raw op": 0.5}
-IMPORT_TARGET_MS = 30.0
+IMPORT_TARGET_MS = 20.0
 
 
 @dataclass(frozen=True)
