@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 from opwright_notation.evaluation import Evaluation
@@ -317,8 +317,15 @@ def inputs_in(node: ast.expr, inputs: Collection[str]) -> list[str]:
 
 def whole_inputs_in(node: ast.expr, inputs: Collection[str]) -> list[str]:
     """The inputs of which a condition names a property of each tensor."""
-    found = {name for name, at in _named(node, OF_LISTS) if at is None}
+    found = _whole_in(node)
     return [name for name in inputs if name in found]
+
+
+# Each call of an op in a graph asks it again. Nodes are compared by identity.
+@lru_cache(maxsize=4096)
+def _whole_in(node: ast.expr) -> frozenset[str]:
+    """The names in arguments of which `whole_inputs_in` looks for the inputs."""
+    return frozenset(name for name, at in _named(node, OF_LISTS) if at is None)
 
 
 def _named(
@@ -375,7 +382,7 @@ class Condition(Evaluation):
 
     def at(self, index: int | None) -> Condition:
         """The same, for the tensors at `index` of lists."""
-        return replace(self, index=index)
+        return self if index == self.index else replace(self, index=index)
 
     def positions(self, node: ast.expr) -> Iterable[int | None]:
         """The positions in lists at which a condition has to hold; None without one."""
