@@ -208,7 +208,7 @@ REFUSED_FOR = {
         ),
     ),
     **dict.fromkeys(
-        ("MaxPool3DGrad", "MaxPoolGradGradV2"),
+        ("MaxPool3DGrad", "MaxPoolGradGrad", "MaxPoolGradGradV2"),
         (
             "ksize contains",
             "gives zeros for windows of no size where the sizes seem to fit, or ends",
