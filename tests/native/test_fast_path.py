@@ -54,6 +54,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "tensors_of": properties.tensors_of,
     "elements_of": properties.elements_of,
     "rank_of": properties.rank_of,
+    "sizes_of": properties.sizes_of,
     "is_eager": fast_path.is_eager,
     "can_broadcast": fast_path.can_broadcast,
 }

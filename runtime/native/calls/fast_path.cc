@@ -20,6 +20,7 @@ struct Bindings {
   void* (*handle)(const PyObject* tensor);
   int64_t (*elements)(void* handle, void* status);
   int (*rank)(void* handle, void* status);
+  int64_t (*size)(void* handle, int axis, void* status);
   void* status;
   PyObject* contexts;
   PyObject* current;  // The keys of `contexts`.
@@ -114,6 +115,18 @@ PyObject* RankOf(PyObject* function, PyObject* value) {
   return rank < 0 ? Call(function, value) : PyLong_FromLong(rank);
 }
 
+PyObject* SizesOf(PyObject* function, PyObject* value) {
+  void* handle = IsTensor(value) ? bound.handle(value) : nullptr;
+  const int rank = handle == nullptr ? -1 : bound.rank(handle, bound.status);
+  if (rank < 0) return Call(function, value);
+  PyObject* sizes = PyTuple_New(rank);
+  for (int axis = 0; sizes != nullptr && axis < rank; ++axis) {
+    PyObject* size = PyLong_FromLongLong(bound.size(handle, axis, bound.status));
+    if (size == nullptr || PyTuple_SetItem(sizes, axis, size) != 0) Py_CLEAR(sizes);
+  }
+  return sizes;
+}
+
 PyObject* New(PyObject* function, PyObject* cls) {
   if (PyType_Check(cls) == 0) return Call(function, cls);
   return PyType_GenericNew(reinterpret_cast<PyTypeObject*>(cls), nullptr, nullptr);
@@ -173,6 +186,7 @@ PyMethodDef functions[] = {
     {"tensors_of", TensorsOf, METH_O, nullptr},
     {"elements_of", ElementsOf, METH_O, nullptr},
     {"rank_of", RankOf, METH_O, nullptr},
+    {"sizes_of", SizesOf, METH_O, nullptr},
     {"new", New, METH_O, nullptr},
     {"merge", Merge, METH_O, nullptr},
     {"execute", Method(Execute), METH_FASTCALL, nullptr},
@@ -196,13 +210,13 @@ void Point(Function** to, unsigned long long address) {
   *to = reinterpret_cast<Function*>(static_cast<uintptr_t>(address));
 }
 
-// set_up(execute, handle, elements, rank, status, contexts, current, mode, graphs, stack,
+// set_up(execute, handle, elements, rank, size, status, contexts, current, mode, graphs, stack,
 // tensor_class): the addresses of functions and of a TF_Status, and objects.
 PyObject* SetUp(PyObject* /*module*/, PyObject* arguments) {
-  unsigned long long execute = 0, handle = 0, elements = 0, rank = 0, status = 0;
+  unsigned long long execute = 0, handle = 0, elements = 0, rank = 0, size = 0, status = 0;
   Bindings given{};
-  if (!PyArg_ParseTuple(arguments, "KKKKKO!OOOOO", &execute, &handle, &elements, &rank, &status,
-                        &PyDict_Type, &given.contexts, &given.current, &given.mode,
+  if (!PyArg_ParseTuple(arguments, "KKKKKKO!OOOOO", &execute, &handle, &elements, &rank, &size,
+                        &status, &PyDict_Type, &given.contexts, &given.current, &given.mode,
                         &given.graphs, &given.stack, &given.tensor_class)) {
     return nullptr;
   }
@@ -210,6 +224,7 @@ PyObject* SetUp(PyObject* /*module*/, PyObject* arguments) {
   Point(&given.handle, handle);
   Point(&given.elements, elements);
   Point(&given.rank, rank);
+  Point(&given.size, size);
   given.status = reinterpret_cast<void*>(static_cast<uintptr_t>(status));
   for (PyObject* kept : {given.contexts, given.current, given.mode, given.graphs, given.stack,
                          given.tensor_class}) {

@@ -14,13 +14,11 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from opwright_notation.rows import broadcast
-from opwright_runtime._binding.fast_path import EagerTensor
 from opwright_runtime._binding.properties import MOST_AXES, sizes_of, tensors_of
 
 #: The sizes of an input; None stands for an unknown size.
 Row = tuple[Any, ...]
 
-_sizes: Callable[[object], tuple[int, ...]] = EagerTensor._shape_tuple
 _PERIOD = ord(".")
 
 
@@ -145,10 +143,7 @@ def are_subscripts(equation: str | bytes) -> bool:
 
 def rows_of(tensors: Sequence[Any]) -> tuple[Row, ...]:
     """The shapes of tensors."""
-    try:
-        return tuple(map(_sizes, tensors))
-    except TypeError:
-        return tuple(map(sizes_of, tensors_of(tensors)))
+    return tuple(map(sizes_of, tensors_of(tensors)))
 
 
 def einsum_of(tensors: Sequence[Any], equation: str | bytes) -> Row:

@@ -34,6 +34,7 @@ _FUNCTIONS = (
     "_Z18EagerTensor_HandlePK7_object",
     "TFE_TensorHandleNumElements",
     "TFE_TensorHandleNumDims",
+    "TFE_TensorHandleDim",
 )
 
 

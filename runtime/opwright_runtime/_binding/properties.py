@@ -86,6 +86,7 @@ def elements_of(value: Any) -> int:
     return math.prod(_plain_sizes(value))
 
 
+@native
 def sizes_of(value: Any) -> tuple[int, ...]:
     if type(value) is EagerTensor:
         return _sizes(value)
