@@ -82,19 +82,22 @@ def _values(
 ) -> list[Any] | None:
     """The arguments of `holds` in a call, or None if it does not hold for them."""
     parameters = inspect.signature(function).parameters
-    inputs = {cls.PYTHON_NAMES.get(arg.name, arg.name) for arg in cls.op_def.inputs}
+    lists = {
+        cls.PYTHON_NAMES.get(arg.name, arg.name): arg.is_list
+        for arg in cls.op_def.inputs
+    }
     values = []
     for name in inspect.signature(holds).parameters:
         if name not in parameters:
             return None
         value = given.get(name, parameters[name].default)
-        values.append(_tensors(value) if name in inputs else value)
+        if name in lists:
+            value = [*map(_tensors, value)] if lists[name] else _tensors(value)
+        values.append(value)
     return values if holds(*values) else None
 
 
 def _tensors(value: Any) -> Any:
-    if isinstance(value, list) and any(isinstance(one, tf.Tensor) for one in value):
-        return [_tensors(one) for one in value]
     try:
         return tf.convert_to_tensor(value)
     except (TypeError, ValueError):

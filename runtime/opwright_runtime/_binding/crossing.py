@@ -7,6 +7,7 @@ tensor. They are counted in float64: a few short rows have more than int64 holds
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -39,17 +40,19 @@ def crosses_of(
     found = math.prod(float(sizes_of(each)[1]) for each in dense_inputs)
     lengths = [np.diff(array_of(each).astype("d")) for each in row_splits]
     of_ragged = np.prod(np.broadcast_arrays(*lengths), axis=0) if lengths else None
-    rows = [np.asarray(array_of(each))[:, 0] for each in indices]
-    if rows:
-        # Rows without a value have no cross, and do not count.
-        numbers, places = np.unique(np.concatenate(rows), return_inverse=True)
-        counts = np.ones(len(numbers))
-        ends = np.cumsum([len(each) for each in rows])
-        for part in np.split(places.ravel(), ends[:-1]):
-            counts *= np.bincount(part, minlength=len(numbers))
+    if indices:
+        # By row. One that lacks a value of a tensor has no cross.
+        first, *others = [Counter(array_of(each)[:, 0].tolist()) for each in indices]
+        counts: dict[int, float] = first
+        for each in others:
+            counts = {row: counts[row] * each[row] for row in counts if row in each}
         if of_ragged is not None:
-            counts *= np.take(of_ragged, numbers, mode="clip")
-        found *= counts.sum()
+            last = len(of_ragged) - 1
+            counts = {
+                row: count * of_ragged[min(max(row, 0), last)]
+                for row, count in counts.items()
+            }
+        found *= sum(counts.values())
     elif of_ragged is not None:
         found *= of_ragged.sum()
     else:
