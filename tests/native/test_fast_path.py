@@ -7,6 +7,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from types import BuiltinFunctionType
 from typing import Any
 
 import numpy as np
@@ -219,9 +220,17 @@ def test_calls_keep_no_reference() -> None:
     assert max(grown.values(), default=0) < 100, grown.most_common(3)
 
 
-def test_function_that_the_extension_lacks_is_an_error() -> None:
+def test_function_that_the_extension_lacks_stays_one_of_python() -> None:
     def no_such_function() -> None:
         pass
 
-    with pytest.raises(KeyError, match="no_such_function"):
-        fast_path.native(no_such_function)
+    assert fast_path.native(no_such_function) is no_such_function
+
+
+@pytest.mark.parametrize(
+    "function",
+    [*FUNCTIONS.values(), fast_path.execute, new, merging(MatMul.Options)],
+    ids=lambda function: function.__name__,
+)
+def test_extension_has_each_function(function: Any) -> None:
+    assert type(function) is BuiltinFunctionType

@@ -53,7 +53,8 @@ def _extension() -> ModuleType | None:
         status = library.TF_NewStatus()
         objects = (contexts, CURRENT, EAGER, graphs, "stack", EagerTensor)
         found.set_up(*functions, status, *objects)
-    except (ImportError, OSError, AttributeError, ValueError):
+    # A TypeError: it was built from other sources.
+    except (ImportError, OSError, AttributeError, TypeError, ValueError):
         return None
     return found
 
@@ -65,7 +66,7 @@ is_native: bool = _EXTENSION is not None
 
 
 def native(function: F, name: str | None = None, cls: type | None = None) -> F:
-    """The extension module's function of this name, or `function` without it.
+    """The extension module's function of this name, or `function` if it has none.
 
     Args:
         function: a function that does the same. The other one calls it, too, for values
@@ -77,7 +78,12 @@ def native(function: F, name: str | None = None, cls: type | None = None) -> F:
     """
     if _EXTENSION is None:
         return function
-    made: F = _EXTENSION.native(name or function.__name__, cls or function, __name__)
+    try:
+        made: F = _EXTENSION.native(
+            name or function.__name__, cls or function, __name__
+        )
+    except KeyError:
+        return function
     return made
 
 
