@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import sys
+import sysconfig
 import threading
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -23,6 +25,11 @@ from opwright_runtime._binding import fast_path, narrowing, properties
 from opwright_runtime._binding.op import new
 from opwright_runtime._binding.options import merging
 from opwright_runtime._internals import execute
+
+pytestmark = pytest.mark.skipif(
+    not Path(sysconfig.get_path("include"), "Python.h").exists(),
+    reason="the headers of Python are missing",
+)
 
 LARGE = tf.zeros((2**31, 0, 2**31))
 RAGGED = [tf.ones(2), tf.ones((3, 1))]
