@@ -1,8 +1,9 @@
 """Makes the documentation's pages about performance of recorded results.
 
-    python benchmarks/report.py results/REFERENCE.json [results/OTHER.json]
+    python benchmarks/report.py results/REFERENCE.json [results/OTHER.json ...]
 
-The first file is of the reference machine, the second one of another processor. The
+The first file is of the reference machine. Others are of this machine or of another
+processor. Of several files of one machine, the last one with a benchmark counts. The
 choice is kept in results/pages.txt, and read from there when no file is named. What is
 made: docs/reference/performance.md, docs/images/speed.svg, and what stands between the
 markers in README.md. `--check` writes nothing, and fails where a page differs.
@@ -126,10 +127,37 @@ class Case:
 
 @dataclass(frozen=True)
 class Record:
-    """The results of one machine: the content of a file."""
+    """The results of one machine: the content of its files."""
 
     path: Path
-    data: dict[str, Any]
+    files: list[dict[str, Any]]
+
+    @classmethod
+    def of_machines(cls, files: Sequence[Path]) -> list[Record]:
+        """A record for each machine, in the order of the files."""
+        found: dict[str, Record] = {}
+        for file in files:
+            data = json.loads(file.read_text("utf-8"))
+            machine = json.dumps(data["machine"], sort_keys=True)
+            record = found.setdefault(machine, cls(file, []))
+            record.files.append(data)
+        return [*found.values()]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The first file, with the benchmarks of later files in place of its own."""
+        merged = {k: v for one in self.files for k, v in one["benchmarks"].items()}
+        return self.files[0] | {"benchmarks": merged}
+
+    @property
+    def measured(self) -> str:
+        """When the results were measured, and at which commits."""
+        words = []
+        for one in self.files:
+            scripts = [f"{name}.py" for name in one["benchmarks"]]
+            what = f"`{'`, `'.join(scripts)}` " if words else ""
+            words.append(f"{what}on {one['date']} at commit {one['commit']}")
+        return ", ".join(words)
 
     @property
     def commands(self) -> list[str]:
@@ -409,18 +437,18 @@ def main(arguments: Sequence[str] | None = None, tree: Path = TREE) -> int:
         nargs="*",
         type=Path,
         metavar="FILE",
-        help="results in benchmarks/results, the reference machine's first",
+        help="results in benchmarks/results, of the reference machine first",
     )
     parser.add_argument("--check", action="store_true", help="compare, write nothing")
     options = parser.parse_args(arguments)
-    if len(options.files) > 2:
-        parser.error("the pages show two machines")
     folder = tree / RESULTS
     for file in options.files:
         if file.resolve().parent != folder.resolve():
             parser.error(f"{file} is not in {folder}")
     files = options.files or chosen(tree)
-    records = [Record(one, json.loads(one.read_text("utf-8"))) for one in files]
+    records = Record.of_machines(files)
+    if len(records) > 2:
+        parser.error("the pages show two machines")
     made = pages(tree, records)
     if options.files:
         made[CHOICE] = "".join(f"{file.name}\n" for file in options.files)

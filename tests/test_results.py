@@ -207,6 +207,28 @@ def test_pages_of_two_machines_are_short(tree: Tree) -> None:
     assert "- Another CPU, AVX2: 42 of 89 cases." in page
 
 
+def test_later_file_of_a_machine_replaces_a_benchmark(tree: Tree) -> None:
+    record = _record()
+    later = _record() | {"date": "2030-01-02", "commit": "fedcba98"}
+    later["benchmarks"] = {"embedding": later["benchmarks"]["embedding"]}
+    _slow_down(later, "embedding", 3)
+    files = tree.keep("a.json", record), tree.keep("b.json", later)
+    assert tree.run(*files) == 0
+    assert "A peer is faster in 1 of 89 cases" in tree.text(report.README)
+    words = "`embedding.py` on 2030-01-02 at commit fedcba98."
+    assert words in tree.text(report.PAGE)
+    assert tree.run("--check") == 0
+    # In the other order, the first file has the last word.
+    assert tree.run(*reversed(files)) == 0
+    assert "Some CPU, AVX2: 0 of 89 cases." in tree.text(report.PAGE)
+
+
+def test_pages_show_two_machines_at_most(tree: Tree) -> None:
+    files = [tree.keep(f"{i}.json", _record(f"CPU {i}")) for i in range(3)]
+    with pytest.raises(SystemExit):
+        tree.run(*files)
+
+
 def test_page_has_the_epoch_of_a_model_and_the_speed_of_narrow_rows(tree: Tree) -> None:
     tree.run(tree.keep("a.json", _record()))
     page = tree.text(report.PAGE)
