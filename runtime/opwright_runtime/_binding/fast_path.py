@@ -102,8 +102,10 @@ def execute(op_name: str, name: str | None, *arguments: object) -> Any:
 @native
 def is_eager(*values: object) -> bool:
     """Whether the thread executes eagerly, builds no graph, and values are tensors."""
-    are_tensors = all(type(value) is EagerTensor for value in values)
-    return are_tensors and bool(contexts[EAGER]) and not graphs.stack
+    for value in values:  # all() would take longer.
+        if type(value) is not EagerTensor:
+            return False
+    return bool(contexts[EAGER]) and not graphs.stack
 
 
 @native
