@@ -66,9 +66,10 @@ REFUSED_FOR = {
         "makes numbers that are not finite of infinite colours, or never ends",
     ),
     "AudioMicrofrontend": (
-        "band_limit|frame_stride|left_context|out_scale|sample_rate",
-        "keeps 16 bits of the places in a spectrum, makes filters outside of it, steps "
-        "back in the frames, divides by 0 in the first frame, or ends",
+        "band_limit|frame_stride|left_context|out_scale|right_context|sample_rate",
+        "keeps 16 bits of the places in a spectrum and 32 of the contexts, makes "
+        "filters outside of it, steps back in the frames, divides by 0 in the first "
+        "frame, or ends",
     ),
     **dict.fromkeys(
         (
@@ -192,6 +193,10 @@ REFUSED_FOR = {
         "captured_inputs.* has 254",
         "takes captured tensors of 254 axes in some functions, and ends in others",
     ),
+    "MatrixDiag": (
+        r"prod\(shape\(diagonal\)",
+        "walks over matrices without elements, for seconds or hours",
+    ),
     **dict.fromkeys(
         (
             "MatrixDiagPart",
@@ -285,9 +290,12 @@ REFUSED_FOR = {
         "in a graph",
         "takes sizes of int8 that are no constant, or ends",
     ),
-    "SpaceToBatch": (
-        r"shape\(input\)",
-        "walks over pixels without elements, for seconds or hours",
+    **dict.fromkeys(
+        ("SpaceToBatch", "SpaceToDepth"),
+        (
+            r"shape\(input\)",
+            "walks over pixels without elements, for seconds or hours",
+        ),
     ),
     "SpaceToBatchND": (
         r"shape\(input\)",
