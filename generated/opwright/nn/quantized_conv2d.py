@@ -123,6 +123,7 @@ class QuantizedConv2D(Op, Generic[OutType]):
     OP_NAME = "QuantizedConv2D"
     REQUIRES = (
         "rank(input, filter) == 4",
+        "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
         "shape(filter)[3] > 0",
     )
     SHAPES = {
@@ -282,7 +283,8 @@ class QuantizedConv2D(Op, Generic[OutType]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `rank(input, filter) == 4`, `shape(filter)[3] > 0`.
+                `rank(input, filter) == 4`, `least(strides, dilations) >= -2**31 and
+                most(strides, dilations) < 2**31`, `shape(filter)[3] > 0`.
 
         Example:
             >>> bytes = np.array([[0, 85], [170, 255]], np.uint8).reshape(1, 2, 2, 1)
@@ -299,7 +301,11 @@ class QuantizedConv2D(Op, Generic[OutType]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager() and _holds(input, filter):
+            if (
+                scope.eager
+                and is_eager()
+                and _holds(input, filter, strides, opts.dilations)
+            ):
                 op.output, op.min_output, op.max_output = execute(
                     "QuantizedConv2D",
                     None,
@@ -338,10 +344,20 @@ DEFAULTS = QuantizedConv2D.Options()
 MERGE = merging(QuantizedConv2D.Options)
 
 
-def _holds(input: object, filter: object) -> bool:
+def _holds(
+    input: object, filter: object, strides: Sequence[int], dilations: Sequence[int]
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return rank_of(input) == 4 and rank_of(filter) == 4 and sizes_of(filter)[3] > 0
+        return (
+            rank_of(input) == 4
+            and rank_of(filter) == 4
+            and min(strides) >= -2147483648
+            and min(dilations) >= -2147483648
+            and max(strides) < 2147483648
+            and max(dilations) < 2147483648
+            and sizes_of(filter)[3] > 0
+        )
     except Exception:
         return False
 
@@ -460,6 +476,7 @@ def quantized_conv2d(
 
     Raises:
         OpError: the op refuses an argument. The call needs `rank(input, filter) == 4`,
+            `least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31`,
             `shape(filter)[3] > 0`.
 
     Example:
@@ -476,7 +493,7 @@ def quantized_conv2d(
     fast_path_error = None
     _result: QuantizedConv2DOutputs[UOutType]
     try:
-        if is_eager() and _holds(input, filter):
+        if is_eager() and _holds(input, filter, strides, dilations):
             _result = QuantizedConv2DOutputs._make(
                 execute(
                     "QuantizedConv2D",
