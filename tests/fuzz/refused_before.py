@@ -121,6 +121,13 @@ REFUSED_FOR = {
         r"prod\(shape\(values\)",
         "keeps 32 bits of the number of rows without elements, or counts for minutes",
     ),
+    **dict.fromkeys(
+        ("Dequantize", "QuantizeV2"),
+        (
+            r"most\(shape\(input\)",
+            "takes sizes beyond 32 bits without oneDNN, and ends with it",
+        ),
+    ),
     "DepthToSpace": (
         r"shape\(input\)",
         "keeps 32 bits of the sizes of images without elements, or ends",

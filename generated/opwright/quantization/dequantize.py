@@ -20,7 +20,9 @@ from opwright_runtime.gencode import (
     execute,
     is_eager,
     merging,
+    most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -93,6 +95,7 @@ class Dequantize(TensorOp[Dtype]):
     REQUIRES = (
         "-2**31 <= axis < 2**31",
         "axis != -1 or elements(min_range, max_range) == 1",
+        "most(shape(input)) < 2**31",
     )
     SHAPES = {
         "input": "where((*x,), len(x) > axis)",
@@ -227,7 +230,8 @@ class Dequantize(TensorOp[Dtype]):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `-2**31 <= axis < 2**31`,
-                `axis != -1 or elements(min_range, max_range) == 1`.
+                `axis != -1 or elements(min_range, max_range) == 1`,
+                `most(shape(input)) < 2**31`.
 
         Example:
             >>> x = tf.bitcast(np.array([0, 51, 255], np.uint8), tf.quint8)
@@ -240,7 +244,11 @@ class Dequantize(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager() and _holds(min_range, max_range, opts.axis):
+            if (
+                scope.eager
+                and is_eager()
+                and _holds(input, min_range, max_range, opts.axis)
+            ):
                 op.output = execute(
                     "Dequantize",
                     None,
@@ -276,13 +284,14 @@ DEFAULTS = Dequantize.Options()
 MERGE = merging(Dequantize.Options)
 
 
-def _holds(min_range: object, max_range: object, axis: int) -> bool:
+def _holds(input: object, min_range: object, max_range: object, axis: int) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
             -2147483648 <= axis < 2147483648
             and (axis != -1 or elements_of(min_range) == 1)
             and (axis != -1 or elements_of(max_range) == 1)
+            and most_of(sizes_of(input)) < 2147483648
         )
     except Exception:
         return False
@@ -372,7 +381,8 @@ def dequantize(
 
     Raises:
         OpError: the op refuses an argument. The call needs `-2**31 <= axis < 2**31`,
-            `axis != -1 or elements(min_range, max_range) == 1`.
+            `axis != -1 or elements(min_range, max_range) == 1`,
+            `most(shape(input)) < 2**31`.
 
     Example:
         >>> x = tf.bitcast(np.array([0, 51, 255], np.uint8), tf.quint8)
@@ -384,7 +394,7 @@ def dequantize(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if is_eager() and _holds(min_range, max_range, axis):
+        if is_eager() and _holds(input, min_range, max_range, axis):
             _result = execute(
                 "Dequantize",
                 name,

@@ -19,7 +19,9 @@ from opwright_runtime.gencode import (
     execute,
     is_eager,
     merging,
+    most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -97,7 +99,10 @@ class QuantizeV2(Op, Generic[T]):
     """
 
     OP_NAME = "QuantizeV2"
-    REQUIRES = ("axis != -1 or elements(min_range, max_range) == 1",)
+    REQUIRES = (
+        "axis != -1 or elements(min_range, max_range) == 1",
+        "most(shape(input)) < 2**31",
+    )
     SHAPES = {
         "input": "where((*x,), len(x) > axis)",
         "min_range": "() if axis == -1 else (x[axis],)",
@@ -252,7 +257,8 @@ class QuantizeV2(Op, Generic[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `axis != -1 or elements(min_range, max_range) == 1`.
+                `axis != -1 or elements(min_range, max_range) == 1`,
+                `most(shape(input)) < 2**31`.
 
         Example:
             >>> x, low, high = quantize_v2([-1.0, 0.0, 1.0], -1.0, 1.0, tf.quint8)
@@ -265,7 +271,11 @@ class QuantizeV2(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager() and _holds(min_range, max_range, opts.axis):
+            if (
+                scope.eager
+                and is_eager()
+                and _holds(input, min_range, max_range, opts.axis)
+            ):
                 op.output, op.output_min, op.output_max = execute(
                     "QuantizeV2",
                     None,
@@ -307,11 +317,13 @@ DEFAULTS = QuantizeV2.Options()
 MERGE = merging(QuantizeV2.Options)
 
 
-def _holds(min_range: object, max_range: object, axis: int) -> bool:
+def _holds(input: object, min_range: object, max_range: object, axis: int) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return (axis != -1 or elements_of(min_range) == 1) and (
-            axis != -1 or elements_of(max_range) == 1
+        return (
+            (axis != -1 or elements_of(min_range) == 1)
+            and (axis != -1 or elements_of(max_range) == 1)
+            and most_of(sizes_of(input)) < 2147483648
         )
     except Exception:
         return False
@@ -381,7 +393,8 @@ def quantize_v2(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `axis != -1 or elements(min_range, max_range) == 1`.
+            `axis != -1 or elements(min_range, max_range) == 1`,
+            `most(shape(input)) < 2**31`.
 
     Example:
         >>> x, low, high = quantize_v2([-1.0, 0.0, 1.0], -1.0, 1.0, tf.quint8)
@@ -393,7 +406,7 @@ def quantize_v2(
     fast_path_error = None
     _result: QuantizeV2Outputs[U]
     try:
-        if is_eager() and _holds(min_range, max_range, axis):
+        if is_eager() and _holds(input, min_range, max_range, axis):
             _result = QuantizeV2Outputs._make(
                 execute(
                     "QuantizeV2",
