@@ -26,6 +26,7 @@ from opwright_runtime.gencode import (
     rank_of,
     sizes_of,
     some_dtype_of,
+    text_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -89,6 +90,7 @@ class AvgPoolGrad(TensorOp[T]):
         "elements(grad) > 0 or prod(shape(grad)[:2]) <= 2**28",
         "elements(grad) == 0 or shape(grad)[3] <= contents(orig_input_shape)[3] or prod(contents(orig_input_shape)) == 0",
         "elements(grad) == 0 or prod(ksize) <= max(prod(contents(orig_input_shape)), 2**28)",
+        'elements(grad) == 0 or padding != "VALID" or ksize[1] <= contents(orig_input_shape)[1] and ksize[2] <= contents(orig_input_shape)[2] and ksize[3] <= contents(orig_input_shape)[3]',
     )
     SHAPES = {
         "orig_input_shape": "(4,)",
@@ -188,7 +190,11 @@ class AvgPoolGrad(TensorOp[T]):
                 `elements(grad) > 0 or prod(shape(grad)[:2]) <= 2**28`, `elements(grad)
                 == 0 or shape(grad)[3] <= contents(orig_input_shape)[3] or
                 prod(contents(orig_input_shape)) == 0`, `elements(grad) == 0 or
-                prod(ksize) <= max(prod(contents(orig_input_shape)), 2**28)`.
+                prod(ksize) <= max(prod(contents(orig_input_shape)), 2**28)`,
+                `elements(grad) == 0 or padding != "VALID" or ksize[1] <=
+                contents(orig_input_shape)[1] and ksize[2] <=
+                contents(orig_input_shape)[2] and ksize[3] <=
+                contents(orig_input_shape)[3]`.
 
         Example:
             >>> gradient = avg_pool_grad(
@@ -213,7 +219,7 @@ class AvgPoolGrad(TensorOp[T]):
                     and -2147483648 <= orig_input_shape <= 2147483647
                     or fits(TInt32, orig_input_shape)
                 )
-                and _holds(orig_input_shape, grad, ksize)
+                and _holds(orig_input_shape, grad, ksize, padding)
             ):
                 op.output = execute(
                     "AvgPoolGrad",
@@ -249,7 +255,9 @@ DEFAULTS = AvgPoolGrad.Options()
 MERGE = merging(AvgPoolGrad.Options)
 
 
-def _holds(orig_input_shape: object, grad: object, ksize: Sequence[int]) -> bool:
+def _holds(
+    orig_input_shape: object, grad: object, ksize: Sequence[int], padding: object
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
@@ -274,6 +282,15 @@ def _holds(orig_input_shape: object, grad: object, ksize: Sequence[int]) -> bool
                 _elements_of_grad == 0
                 or product_of(ksize)
                 <= max(product_of(_contents_of_orig_input_shape), 268435456)
+            )
+            and (
+                _elements_of_grad == 0
+                or text_of(padding) != "VALID"
+                or (
+                    ksize[1] <= _contents_of_orig_input_shape[1]
+                    and ksize[2] <= _contents_of_orig_input_shape[2]
+                    and (ksize[3] <= _contents_of_orig_input_shape[3])
+                )
             )
         )
     except Exception:
@@ -338,7 +355,10 @@ def avg_pool_grad(
             `elements(grad) > 0 or prod(shape(grad)[:2]) <= 2**28`, `elements(grad) == 0
             or shape(grad)[3] <= contents(orig_input_shape)[3] or
             prod(contents(orig_input_shape)) == 0`, `elements(grad) == 0 or prod(ksize)
-            <= max(prod(contents(orig_input_shape)), 2**28)`.
+            <= max(prod(contents(orig_input_shape)), 2**28)`, `elements(grad) == 0 or
+            padding != "VALID" or ksize[1] <= contents(orig_input_shape)[1] and ksize[2]
+            <= contents(orig_input_shape)[2] and ksize[3] <=
+            contents(orig_input_shape)[3]`.
 
     Example:
         >>> gradient = avg_pool_grad(
@@ -361,7 +381,7 @@ def avg_pool_grad(
                 and -2147483648 <= orig_input_shape <= 2147483647
                 or fits(TInt32, orig_input_shape)
             )
-            and _holds(orig_input_shape, grad, ksize)
+            and _holds(orig_input_shape, grad, ksize, padding)
         ):
             _result = execute(
                 "AvgPoolGrad",
