@@ -124,8 +124,9 @@ REFUSED_FOR = {
     **dict.fromkeys(
         ("Dequantize", "QuantizeV2"),
         (
-            r"most\(shape\(input\)",
-            "takes sizes beyond 32 bits without oneDNN, and ends with it",
+            r"most\(shape\(input\)|input has 0 elements",
+            "takes sizes beyond 32 bits, and nothing to scale, without oneDNN, and ends "
+            "with it",
         ),
     ),
     "DepthToSpace": (

@@ -23,6 +23,7 @@ from opwright_runtime.gencode import (
     most_of,
     new,
     sizes_of,
+    text_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -96,6 +97,7 @@ class Dequantize(TensorOp[Dtype]):
         "-2**31 <= axis < 2**31",
         "axis != -1 or elements(min_range, max_range) == 1",
         "most(shape(input)) < 2**31",
+        'axis != -1 or mode != "SCALED" or elements(input) > 0',
     )
     SHAPES = {
         "input": "where((*x,), len(x) > axis)",
@@ -231,7 +233,8 @@ class Dequantize(TensorOp[Dtype]):
             OpError: the op refuses an argument. The call needs
                 `-2**31 <= axis < 2**31`,
                 `axis != -1 or elements(min_range, max_range) == 1`,
-                `most(shape(input)) < 2**31`.
+                `most(shape(input)) < 2**31`,
+                `axis != -1 or mode != "SCALED" or elements(input) > 0`.
 
         Example:
             >>> x = tf.bitcast(np.array([0, 51, 255], np.uint8), tf.quint8)
@@ -247,7 +250,7 @@ class Dequantize(TensorOp[Dtype]):
             if (
                 scope.eager
                 and is_eager()
-                and _holds(input, min_range, max_range, opts.axis)
+                and _holds(input, min_range, max_range, opts.mode, opts.axis)
             ):
                 op.output = execute(
                     "Dequantize",
@@ -284,7 +287,9 @@ DEFAULTS = Dequantize.Options()
 MERGE = merging(Dequantize.Options)
 
 
-def _holds(input: object, min_range: object, max_range: object, axis: int) -> bool:
+def _holds(
+    input: object, min_range: object, max_range: object, mode: object, axis: int
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
@@ -292,6 +297,7 @@ def _holds(input: object, min_range: object, max_range: object, axis: int) -> bo
             and (axis != -1 or elements_of(min_range) == 1)
             and (axis != -1 or elements_of(max_range) == 1)
             and most_of(sizes_of(input)) < 2147483648
+            and (axis != -1 or text_of(mode) != "SCALED" or elements_of(input) > 0)
         )
     except Exception:
         return False
@@ -382,7 +388,8 @@ def dequantize(
     Raises:
         OpError: the op refuses an argument. The call needs `-2**31 <= axis < 2**31`,
             `axis != -1 or elements(min_range, max_range) == 1`,
-            `most(shape(input)) < 2**31`.
+            `most(shape(input)) < 2**31`,
+            `axis != -1 or mode != "SCALED" or elements(input) > 0`.
 
     Example:
         >>> x = tf.bitcast(np.array([0, 51, 255], np.uint8), tf.quint8)
@@ -394,7 +401,7 @@ def dequantize(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if is_eager() and _holds(input, min_range, max_range, axis):
+        if is_eager() and _holds(input, min_range, max_range, mode, axis):
             _result = execute(
                 "Dequantize",
                 name,
