@@ -125,8 +125,8 @@ REFUSED_FOR = {
         ("Dequantize", "QuantizeV2"),
         (
             r"most\(shape\(input\)|input has 0 elements",
-            "takes sizes beyond 32 bits, and nothing to scale, without oneDNN, and ends "
-            "with it",
+            "takes sizes beyond 32 bits and empty inputs without oneDNN, and ends with "
+            "it",
         ),
     ),
     "DepthToSpace": (
