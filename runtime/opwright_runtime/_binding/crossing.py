@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -43,7 +43,7 @@ def crosses_of(
     if indices:
         # By row. One that lacks a value of a tensor has no cross.
         first, *others = [Counter(array_of(each)[:, 0].tolist()) for each in indices]
-        counts: dict[int, float] = first
+        counts: Mapping[int, float] = first
         for each in others:
             counts = {row: counts[row] * each[row] for row in counts if row in each}
         if of_ragged is not None:
