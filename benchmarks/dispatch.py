@@ -1,8 +1,9 @@
 """What an op costs before TensorFlow runs it: eager calls, graph building, imports.
 
-Compares opwright with tf.raw_ops and, for eager calls, with the bare fast path that
-both stand on. All variants of a case run in turns within each round. The CPU time of
-the calling thread counts, so other work of the machine hardly affects it.
+Compares opwright with tf.raw_ops and, for eager calls, with the bare fast path, as
+TensorFlow's own module wraps it. All variants of a case run in turns within each round.
+The CPU time of the calling thread counts, so other work of the machine hardly affects
+it.
 """
 
 from __future__ import annotations

@@ -122,7 +122,8 @@ handle_data: Any = _resource_variables.get_eager_safe_handle_data
 """The dtype and shape of what a handle in a graph stands for, or None."""
 CompositeTensor: Any = _composite_tensor.CompositeTensor
 
-# Every eager call of a generated class uses these names, so they have to be fast.
+# Every eager call of a generated class uses these names, through fast_path.py of
+# `_binding`, so they have to be fast.
 execute: Any = pywrap_tfe.TFE_Py_FastPathExecute
 """Runs an op at once. It raises if inputs must be converted to tensors first."""
 contexts: Mapping[str, object] = vars(_context)
