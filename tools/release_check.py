@@ -36,7 +36,13 @@ from opwright_runtime import native
 print('TensorFlow', tf.__version__, 'NumPy', numpy.__version__,
       'protobuf', p.__version__, 'ops', len(opwright.op_names()))
 """
-KERNELS = "native.load(); print('kernels', native.isa())"
+KERNELS = """
+from opwright_runtime._binding import fast_path
+native.load()
+if not fast_path.is_native:
+    raise SystemExit('the extension module for eager calls does not load')
+print('kernels', native.isa())
+"""
 
 
 class FailedError(Exception):

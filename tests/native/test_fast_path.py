@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 import sysconfig
 import threading
@@ -57,6 +58,60 @@ VALUES: dict[str, Any] = {
     "generator": (one for one in RAGGED),
     "dict": {"a": 1},
 }
+#: The dtypes that the functions of the extension module read.
+NUMBERS = """
+float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64
+""".split()
+CONTENTS: dict[str, Any] = {
+    **{
+        f"{dtype} of {name}": tf.cast(tf.constant(numbers, tf.float64), dtype)
+        for dtype in [*NUMBERS, "half", "bfloat16", "bool", "complex64"]
+        for name, numbers in {
+            "one": 7,
+            "one in a matrix": [[7]],
+            "few": [3, 1, 2],
+            "a matrix": [[5, 6], [7, 4]],
+            "none": [],
+            "no rows": np.zeros((0, 3)),
+            "many": np.arange(1024) % 100,
+            "too many": np.arange(1025) % 100,
+        }.items()
+    },
+    **{
+        f"extremes of {dtype.__name__}": tf.constant(
+            [np.iinfo(dtype).max, np.iinfo(dtype).min], dtype
+        )
+        for dtype in (np.int8, np.int32, np.int64, np.uint8, np.uint32, np.uint64)
+    },
+    "nan first": tf.constant([np.nan, 1.0]),
+    "nan in the middle": tf.constant([1.0, np.nan, 2.0], tf.float64),
+    "one nan": tf.constant(np.nan),
+    "inf": tf.constant([1.0, np.inf]),
+    "both infinities": tf.constant([-np.inf, np.inf]),
+    "one inf": tf.constant(-np.inf, tf.float64),
+    "large floats": tf.constant([3e38, 3e38]),
+    "small floats": tf.constant([1e-45, -1e-45]),
+    "list with a bool": [True, 2],
+    "list of bools": [True, False],
+    "list with a float": [1, 2.5],
+    "list of large": [2**64, 1],
+    "list and large": [3, -(2**70)],
+    "list of equal": [258, 258],
+    "tuple": (3, -1, 7),
+    "empty tuple": (),
+    "nested tuple": ((1, 2), (3,)),
+    "list of NumPy": [np.int64(3), np.int64(4)],
+    "quantized": tf.quantization.quantize([1.0], 0, 2, tf.qint8)[0],
+}
+READERS: dict[str, Callable[[Any], Any]] = {
+    "value_of": properties.value_of,
+    "contents_of": properties.contents_of,
+    "last_of": properties.last_of,
+    "least_of": properties.least_of,
+    "most_of": properties.most_of,
+    "all_finite": properties.all_finite,
+    "is_nan_free": properties.is_nan_free,
+}
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "all_tensors": narrowing.all_tensors,
     "tensors_of": properties.tensors_of,
@@ -93,6 +148,71 @@ def test_native_function_equals_that_of_python(name: str, value: str) -> None:
     expected = outcome(python(function), given)
     found = outcome(function, given)
     assert found == expected and type(found) is type(expected)
+
+
+@pytest.mark.filterwarnings("ignore:Casting complex")
+# NumPy has no array that is as large and empty.
+@pytest.mark.parametrize("value", sorted({*VALUES, *CONTENTS} - {"large and empty"}))
+@pytest.mark.parametrize("name", READERS)
+def test_native_reader_equals_that_of_python(name: str, value: str) -> None:
+    function, given = READERS[name], {**VALUES, **CONTENTS}[value]
+    expected = outcome(python(function), given)
+    found = outcome(function, given)
+    # `repr` tells nan from nan, -0.0 from 0.0, and 1.0 from 1.
+    assert repr(found) == repr(expected)
+
+
+def test_readers_know_all_numbers_without_python() -> None:
+    """So the test above compares more than Python with itself."""
+    for name, function in READERS.items():
+        asked: list[Any] = []
+        apart = fast_path._EXTENSION.native(name, asked.append, "")  # type: ignore[union-attr]
+        for dtype in NUMBERS:
+            apart(CONTENTS[f"{dtype} of one"])
+        expected = 2 if name == "contents_of" else 0  # Floats are no contents.
+        assert len(asked) == expected, name
+        assert type(function) is BuiltinFunctionType
+
+
+def test_functions_wait_without_the_gil() -> None:
+    """Another thread computes the tensor, in Python."""
+    code = """
+import time
+import tensorflow as tf
+from tensorflow.python.eager import context
+from opwright_runtime._binding.properties import (
+    contents_of, elements_of, have_ranks, rank_of, sizes_of, value_of
+)
+
+def slow():
+    time.sleep(0.3)
+    return 7
+
+context.context().execution_mode = context.ASYNC
+for function in (value_of, contents_of, elements_of, rank_of, sizes_of):
+    print(function(tf.py_function(slow, [], tf.int32)))
+print(have_ranks((0,), tf.py_function(slow, [], tf.int32)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.split() == ["7", "(7,)", "1", "0", "()", "True"], done.stderr
+
+
+@pytest.mark.parametrize(
+    "ranks", [(), (2,), (2, 1), (1, 2), (2, 1, 0), [2, 1], ("a", 1)]
+)
+def test_have_ranks_equals_that_of_python(ranks: Any) -> None:
+    have_ranks = properties.have_ranks
+    scalar, vector, matrix = VALUES["scalar"], tf.ones(3), VALUES["matrix"]
+    for values in ([], [matrix], [matrix, vector], [matrix, vector, scalar]):
+        for given in (values, [one.numpy() for one in values], [*values[:1], object()]):
+            expected = outcome(python(have_ranks), ranks, *given)
+            found = outcome(have_ranks, ranks, *given)
+            if ranks == ("a", 1) and found != expected:
+                assert found[0] is TypeError  # No generated code has such ranks.
+            else:
+                assert found == expected
 
 
 def test_native_functions_have_both_results() -> None:

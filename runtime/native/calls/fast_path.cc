@@ -2,65 +2,54 @@
 // run before TensorFlow's fast path, and the call of that path. It has the stable ABI of
 // Python 3.10, and is given the addresses of TensorFlow's functions. So one file is for every
 // Python and every TensorFlow. What each function does: _binding/fast_path.py.
-#define Py_LIMITED_API 0x030a0000
-#include <Python.h>
-
 #include <cstdint>
 #include <cstring>
 #include <exception>
 #include <initializer_list>
 #include <new>
 
-namespace opwright::calls {
-namespace {
+#include "calls/bindings.h"
+#include "calls/contents.h"
 
-// What `set_up` was given; it keeps references to the objects. The GIL guards it.
-struct Bindings {
-  PyObject* (*execute)(PyObject* arguments);
-  void* (*handle)(const PyObject* tensor);
-  int64_t (*elements)(void* handle, void* status);
-  int (*rank)(void* handle, void* status);
-  int64_t (*size)(void* handle, int axis, void* status);
-  void* status;
-  PyObject* contexts;
-  PyObject* current;  // The keys of `contexts`.
-  PyObject* mode;
-  PyObject* graphs;
-  PyObject* stack;  // The name of an attribute.
-  PyObject* tensor_class;
-};
+namespace opwright::calls {
+
 Bindings bound;
 
-PyObject* Bool(bool value) { return PyBool_FromLong(value ? 1 : 0); }
-
-bool IsOf(PyObject* value, PyObject* exact_class) {
-  return reinterpret_cast<PyObject*>(Py_TYPE(value)) == exact_class;
-}
-
-bool IsTensor(PyObject* value) { return IsOf(value, bound.tensor_class); }
-
-bool IsList(PyObject* value) {
-  return PyList_CheckExact(value) != 0 || PyTuple_CheckExact(value) != 0;
-}
-
-int64_t Elements(PyObject* tensor) {
-  return bound.elements(bound.handle(tensor), bound.status);
-}
+namespace {
 
 // The first argument of each function below is the function of Python that it stands for. It
 // calls that function for the values that it does not know.
 
-PyObject* Call(PyObject* function, PyObject* value) {
-  return PyObject_CallFunctionObjArgs(function, value, nullptr);
+// A tuple of `first`, unless it is null, and values.
+PyObject* Pack(PyObject* first, PyObject* const* values, Py_ssize_t count) {
+  const Py_ssize_t before = first == nullptr ? 0 : 1;
+  PyObject* packed = PyTuple_New(before + count);
+  if (packed == nullptr) return nullptr;
+  if (first != nullptr) {
+    Py_INCREF(first);
+    PyTuple_SetItem(packed, 0, first);
+  }
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    Py_INCREF(values[i]);
+    PyTuple_SetItem(packed, before + i, values[i]);
+  }
+  return packed;
+}
+
+PyObject* CallAll(PyObject* function, PyObject* const* values, Py_ssize_t count) {
+  PyObject* arguments = Pack(nullptr, values, count);
+  PyObject* result = arguments == nullptr ? nullptr : PyObject_CallObject(function, arguments);
+  Py_XDECREF(arguments);
+  return result;
 }
 
 // 1 if the thread executes eagerly and builds no graph, else 0; -1 with an error.
 int IsEager() {
-  PyObject* mode = PyDict_GetItemWithError(bound.contexts, bound.mode);
+  PyObject* mode = PyDict_GetItemWithError(bound.python.contexts, bound.python.mode);
   if (mode == nullptr) return PyErr_Occurred() != nullptr ? -1 : 0;
   const int is_eager = PyObject_IsTrue(mode);
   if (is_eager != 1) return is_eager;
-  PyObject* stack = PyObject_GetAttr(bound.graphs, bound.stack);
+  PyObject* stack = PyObject_GetAttr(bound.python.graphs, bound.python.stack);
   if (stack == nullptr) return -1;
   const Py_ssize_t size = PyObject_Size(stack);
   Py_DECREF(stack);
@@ -89,12 +78,8 @@ PyObject* CanBroadcast(PyObject* /*function*/, PyObject* const* values, Py_ssize
 
 PyObject* AllTensors(PyObject* /*function*/, PyObject* values) {
   if (!IsList(values)) return Bool(false);
-  const bool is_list = PyList_CheckExact(values) != 0;
-  const Py_ssize_t count = is_list ? PyList_Size(values) : PyTuple_Size(values);
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    if (!IsTensor(is_list ? PyList_GetItem(values, i) : PyTuple_GetItem(values, i))) {
-      return Bool(false);
-    }
+  for (Py_ssize_t i = 0; i < SizeOfList(values); ++i) {
+    if (!IsTensor(ItemOfList(values, i))) return Bool(false);
   }
   return Bool(true);
 }
@@ -111,20 +96,38 @@ PyObject* ElementsOf(PyObject* function, PyObject* value) {
 }
 
 PyObject* RankOf(PyObject* function, PyObject* value) {
-  const int rank = IsTensor(value) ? bound.rank(bound.handle(value), bound.status) : -1;
+  const int rank = IsTensor(value) ? Rank(value) : -1;
   return rank < 0 ? Call(function, value) : PyLong_FromLong(rank);
 }
 
 PyObject* SizesOf(PyObject* function, PyObject* value) {
-  void* handle = IsTensor(value) ? bound.handle(value) : nullptr;
-  const int rank = handle == nullptr ? -1 : bound.rank(handle, bound.status);
-  if (rank < 0) return Call(function, value);
-  PyObject* sizes = PyTuple_New(rank);
-  for (int axis = 0; sizes != nullptr && axis < rank; ++axis) {
-    PyObject* size = PyLong_FromLongLong(bound.size(handle, axis, bound.status));
-    if (size == nullptr || PyTuple_SetItem(sizes, axis, size) != 0) Py_CLEAR(sizes);
+  constexpr int kMostAxes = 254;
+  const int rank = IsTensor(value) ? Rank(value) : -1;
+  if (rank < 0 || rank > kMostAxes) return Call(function, value);
+  int64_t sizes[kMostAxes];
+  {
+    void* handle = bound.tf.handle(value);
+    const WithoutGil without_gil;
+    for (int axis = 0; axis < rank; ++axis) sizes[axis] = bound.tf.size(handle, axis, Status());
   }
-  return sizes;
+  PyObject* result = PyTuple_New(rank);
+  for (int axis = 0; result != nullptr && axis < rank; ++axis) {
+    PyObject* size = PyLong_FromLongLong(sizes[axis]);
+    if (size == nullptr || PyTuple_SetItem(result, axis, size) != 0) Py_CLEAR(result);
+  }
+  return result;
+}
+
+// Its values are a tuple of ranks, and tensors.
+PyObject* HaveRanks(PyObject* function, PyObject* const* values, Py_ssize_t count) {
+  if (count == 0 || PyTuple_CheckExact(values[0]) == 0) return CallAll(function, values, count);
+  bool all = PyTuple_Size(values[0]) == count - 1;
+  for (Py_ssize_t i = 1; i < count; ++i) {
+    const int rank = IsTensor(values[i]) ? Rank(values[i]) : -1;
+    if (rank < 0) return CallAll(function, values, count);
+    all = all && PyLong_AsLong(PyTuple_GetItem(values[0], i - 1)) == rank;
+  }
+  return PyErr_Occurred() != nullptr ? nullptr : Bool(all);
 }
 
 PyObject* New(PyObject* function, PyObject* cls) {
@@ -145,22 +148,16 @@ PyObject* Merge(PyObject* cls, PyObject* values) {
 }
 
 PyObject* Execute(PyObject* /*function*/, PyObject* const* values, Py_ssize_t count) {
-  PyObject* context = PyDict_GetItemWithError(bound.contexts, bound.current);
+  PyObject* context = PyDict_GetItemWithError(bound.python.contexts, bound.python.current);
   if (context == nullptr) {
-    if (PyErr_Occurred() == nullptr) PyErr_SetObject(PyExc_KeyError, bound.current);
+    if (PyErr_Occurred() == nullptr) PyErr_SetObject(PyExc_KeyError, bound.python.current);
     return nullptr;
   }
-  PyObject* arguments = PyTuple_New(count + 1);
+  PyObject* arguments = Pack(context, values, count);
   if (arguments == nullptr) return nullptr;
-  Py_INCREF(context);
-  PyTuple_SetItem(arguments, 0, context);
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    Py_INCREF(values[i]);
-    PyTuple_SetItem(arguments, i + 1, values[i]);
-  }
   PyObject* result = nullptr;
   try {
-    result = bound.execute(arguments);
+    result = bound.tf.execute(arguments);
   } catch (const std::bad_alloc&) {
     PyErr_NoMemory();
   } catch (const std::exception& error) {
@@ -187,6 +184,14 @@ PyMethodDef functions[] = {
     {"elements_of", ElementsOf, METH_O, nullptr},
     {"rank_of", RankOf, METH_O, nullptr},
     {"sizes_of", SizesOf, METH_O, nullptr},
+    {"have_ranks", Method(HaveRanks), METH_FASTCALL, nullptr},
+    {"value_of", ValueOf, METH_O, nullptr},
+    {"contents_of", ContentsOf, METH_O, nullptr},
+    {"last_of", LastOf, METH_O, nullptr},
+    {"least_of", LeastOf, METH_O, nullptr},
+    {"most_of", MostOf, METH_O, nullptr},
+    {"all_finite", AllFinite, METH_O, nullptr},
+    {"is_nan_free", IsNanFree, METH_O, nullptr},
     {"new", New, METH_O, nullptr},
     {"merge", Merge, METH_O, nullptr},
     {"execute", Method(Execute), METH_FASTCALL, nullptr},
@@ -206,31 +211,42 @@ PyObject* Native(PyObject* /*extension*/, PyObject* arguments) {
 }
 
 template <typename Function>
-void Point(Function** to, unsigned long long address) {
-  *to = reinterpret_cast<Function*>(static_cast<uintptr_t>(address));
+bool Point(Function** to, PyObject* address) {
+  *to = reinterpret_cast<Function*>(PyLong_AsVoidPtr(address));
+  return PyErr_Occurred() == nullptr;
 }
 
-// set_up(execute, handle, elements, rank, size, status, contexts, current, mode, graphs, stack,
-// tensor_class): the addresses of functions and of a TF_Status, and objects.
+// set_up(addresses, contexts, current, mode, graphs, stack, tensor_class): the addresses of the
+// functions of TensorFlow, in their order in `Functions`, and objects.
 PyObject* SetUp(PyObject* /*module*/, PyObject* arguments) {
-  unsigned long long execute = 0, handle = 0, elements = 0, rank = 0, size = 0, status = 0;
-  Bindings given{};
-  if (!PyArg_ParseTuple(arguments, "KKKKKKO!OOOOO", &execute, &handle, &elements, &rank, &size,
-                        &status, &PyDict_Type, &given.contexts, &given.current, &given.mode,
-                        &given.graphs, &given.stack, &given.tensor_class)) {
+  PyObject* list = nullptr;
+  Objects objects{};
+  if (!PyArg_ParseTuple(arguments, "O!O!OOOOO", &PyTuple_Type, &list, &PyDict_Type,
+                        &objects.contexts, &objects.current, &objects.mode, &objects.graphs,
+                        &objects.stack, &objects.tensor_class)) {
     return nullptr;
   }
-  Point(&given.execute, execute);
-  Point(&given.handle, handle);
-  Point(&given.elements, elements);
-  Point(&given.rank, rank);
-  Point(&given.size, size);
-  given.status = reinterpret_cast<void*>(static_cast<uintptr_t>(status));
-  for (PyObject* kept : {given.contexts, given.current, given.mode, given.graphs, given.stack,
-                         given.tensor_class}) {
+  constexpr Py_ssize_t kFunctions = 12;
+  static_assert(sizeof(Functions) == kFunctions * sizeof(void*));
+  if (PyTuple_Size(list) != kFunctions) {
+    return PyErr_Format(PyExc_ValueError, "%zd addresses are needed", kFunctions);
+  }
+  Functions tf{};
+  Py_ssize_t next = 0;
+  const auto address = [&] { return PyTuple_GetItem(list, next++); };
+  if (!Point(&tf.execute, address()) || !Point(&tf.handle, address()) ||
+      !Point(&tf.elements, address()) || !Point(&tf.rank, address()) ||
+      !Point(&tf.size, address()) || !Point(&tf.resolve, address()) ||
+      !Point(&tf.data_type, address()) || !Point(&tf.byte_size, address()) ||
+      !Point(&tf.data, address()) || !Point(&tf.delete_tensor, address()) ||
+      !Point(&tf.new_status, address()) || !Point(&tf.delete_status, address())) {
+    return nullptr;
+  }
+  for (PyObject* kept : {objects.contexts, objects.current, objects.mode, objects.graphs,
+                         objects.stack, objects.tensor_class}) {
     Py_INCREF(kept);
   }
-  bound = given;
+  bound = {tf, objects};
   Py_RETURN_NONE;
 }
 

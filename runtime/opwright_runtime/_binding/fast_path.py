@@ -28,13 +28,21 @@ EagerTensor: Any = ops.EagerTensor
 #: The libraries of TensorFlow that may have the functions, in its folder `python`.
 _LIBRARIES = ("lib_pywrap_tensorflow_common.so", "_pywrap_tensorflow_internal.so")
 # The mangled names of TFE_Py_FastPathExecute_C(PyObject*), which TensorFlow's module
-# wraps with pybind11, and of EagerTensor_Handle(const PyObject*).
+# wraps with pybind11, and of EagerTensor_Handle(const PyObject*). The order is that of
+# `Functions` in bindings.h.
 _FUNCTIONS = (
     "_Z24TFE_Py_FastPathExecute_CP7_object",
     "_Z18EagerTensor_HandlePK7_object",
     "TFE_TensorHandleNumElements",
     "TFE_TensorHandleNumDims",
     "TFE_TensorHandleDim",
+    "TFE_TensorHandleResolve",
+    "TF_TensorType",
+    "TF_TensorByteSize",
+    "TF_TensorData",
+    "TF_DeleteTensor",
+    "TF_NewStatus",
+    "TF_DeleteStatus",
 )
 
 
@@ -45,14 +53,12 @@ def _extension() -> ModuleType | None:
         found = import_module("opwright_runtime._lib.fast_path")
         path, *_ = (folder / one for one in _LIBRARIES if (folder / one).exists())
         library = ctypes.CDLL(str(path))
-        functions = [
+        functions = tuple(
             ctypes.cast(getattr(library, name), ctypes.c_void_p).value
             for name in _FUNCTIONS
-        ]
-        library.TF_NewStatus.restype = ctypes.c_void_p
-        status = library.TF_NewStatus()
+        )
         objects = (contexts, CURRENT, EAGER, graphs, "stack", EagerTensor)
-        found.set_up(*functions, status, *objects)
+        found.set_up(functions, *objects)
     # A TypeError: it was built from other sources.
     except (ImportError, OSError, AttributeError, TypeError, ValueError):
         return None

@@ -63,6 +63,8 @@ def _name(enum: int) -> str:
 
 #: The names of dtypes by their DataType enums.
 DTYPE_NAMES = [_name(enum) for enum in range(64)]
+# By the ids of dtypes, which exist once: their hash takes longer.
+_NAMES = {id(tf.as_dtype(name)): name for name in DTYPE_NAMES if name}
 #: The sizes of elements in bytes, by the names of dtypes.
 _BYTES = {name: max(tf.as_dtype(name).size or 0, 1) for name in DTYPE_NAMES if name}
 _DTYPES = frozenset(_BYTES)
@@ -118,6 +120,7 @@ def _plain_sizes(value: Any) -> tuple[int, ...]:
     raise TypeError
 
 
+@native
 def have_ranks(ranks: tuple[int, ...], *values: Any) -> bool:
     """Whether values have these ranks: as `rank_of`, and faster for several tensors."""
     try:
@@ -127,6 +130,7 @@ def have_ranks(ranks: tuple[int, ...], *values: Any) -> bool:
     return found == ranks
 
 
+@native
 def value_of(value: Any) -> float:
     """The number in a value with one element."""
     if type(value) is EagerTensor:
@@ -145,6 +149,7 @@ def value_of(value: Any) -> float:
     return found if type(found) in _NUMBERS else float(found)
 
 
+@native
 def contents_of(value: Any) -> tuple[int, ...]:
     """The integers in a short value, in a row."""
     if type(value) is EagerTensor and elements_in(value) <= MOST_CONTENTS:
@@ -152,7 +157,7 @@ def contents_of(value: Any) -> tuple[int, ...]:
         found = array_of(value).tolist()
         if type(found) is list and (not found or type(found[0]) is int):
             return tuple(found)
-    if type(value) in _LISTS and type(sum(value)) is int:
+    if type(value) in _LISTS and _are_integers(value):
         return tuple(value)
     numbers = _numbers(value)
     if numbers.size > MOST_CONTENTS or numbers.dtype.kind not in "iu":
@@ -160,6 +165,7 @@ def contents_of(value: Any) -> tuple[int, ...]:
     return tuple(numbers.ravel().tolist())
 
 
+@native
 def last_of(value: Any) -> float:
     """The last element; -1 if there is none."""
     if type(value) is EagerTensor:
@@ -199,11 +205,11 @@ def steps_of(start: Any, limit: Any, delta: Any) -> int:
 
 def padded_of(value: Any, paddings: Any) -> tuple[int, ...]:
     """The shape of a value with paddings before and behind each axis."""
-    sizes, added = sizes_of(value), _numbers(paddings)
-    if added.shape != (len(sizes), 2):
+    sizes, added = sizes_of(value), contents_of(paddings)
+    if sizes_of(paddings) != (len(sizes), 2):
         raise TypeError
-    pairs = zip(sizes, added.tolist(), strict=True)
-    return tuple([size + before + behind for size, (before, behind) in pairs])
+    pairs = zip(sizes, added[::2], added[1::2], strict=True)
+    return tuple([size + before + behind for size, before, behind in pairs])
 
 
 def banded_of(diagonal: Any, k: Any, num_rows: Any, num_cols: Any) -> tuple[float, ...]:
@@ -289,12 +295,14 @@ broadcast_of = broadcast
 extent_of = extent
 
 
+@native
 def least_of(value: Any) -> float:
     if type(value) in _LISTS and _are_integers(value):
         return min(value, default=math.inf)
     return _extreme(value, min, np.min, math.inf)
 
 
+@native
 def most_of(value: Any) -> float:
     if type(value) in _LISTS and _are_integers(value):
         return max(value, default=-math.inf)
@@ -345,6 +353,7 @@ def _few(value: Any) -> list[Any]:
     return few if type(few[0]) in _REALS else []
 
 
+@native
 def all_finite(value: Any) -> bool:
     if type(value) in _NUMBERS:
         return math.isfinite(value)
@@ -396,6 +405,7 @@ def are_distinct(value: object, least: int) -> bool:
     return len(found) >= least
 
 
+@native
 def is_nan_free(value: Any) -> bool:
     few = _few(value)
     if few and not math.isnan(sum(few)):
@@ -471,10 +481,10 @@ def some_dtype_of(*values: Any) -> str:
 
 def dtype_name(value: Any) -> str:
     """The name of a dtype that an attr has."""
-    if type(value) is tf.DType:
+    known = _NAMES.get(id(value))
+    if known is not None:
         # It is the usual case, which has to be fast.
-        enum: int = value._type_enum
-        return DTYPE_NAMES[enum]
+        return known
     name: str = value
     if type(value) is not str or value not in _DTYPES:
         name = as_dtype(value).name
