@@ -59,9 +59,18 @@ VALUES: dict[str, Any] = {
     "dict": {"a": 1},
 }
 #: The dtypes that the functions of the extension module read.
-NUMBERS = """
-float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64
-""".split()
+NUMBERS = [
+    "float32",
+    "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+]
 CONTENTS: dict[str, Any] = {
     **{
         f"{dtype} of {name}": tf.cast(tf.constant(numbers, tf.float64), dtype)
