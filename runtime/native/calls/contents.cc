@@ -77,28 +77,17 @@ PyObject* Number(T value) {
 template <typename Reader>
 PyObject* ReadAs(void* tensor, const Reader& read) {
   switch (bound.tf.data_type(tensor)) {
-    case kFloat:
-      return read(Numbers<float>(tensor));
-    case kDouble:
-      return read(Numbers<double>(tensor));
-    case kInt8:
-      return read(Numbers<int8_t>(tensor));
-    case kInt16:
-      return read(Numbers<int16_t>(tensor));
-    case kInt32:
-      return read(Numbers<int32_t>(tensor));
-    case kInt64:
-      return read(Numbers<int64_t>(tensor));
-    case kUint8:
-      return read(Numbers<uint8_t>(tensor));
-    case kUint16:
-      return read(Numbers<uint16_t>(tensor));
-    case kUint32:
-      return read(Numbers<uint32_t>(tensor));
-    case kUint64:
-      return read(Numbers<uint64_t>(tensor));
-    default:
-      return nullptr;
+    case kFloat: return read(Numbers<float>(tensor));
+    case kDouble: return read(Numbers<double>(tensor));
+    case kInt8: return read(Numbers<int8_t>(tensor));
+    case kInt16: return read(Numbers<int16_t>(tensor));
+    case kInt32: return read(Numbers<int32_t>(tensor));
+    case kInt64: return read(Numbers<int64_t>(tensor));
+    case kUint8: return read(Numbers<uint8_t>(tensor));
+    case kUint16: return read(Numbers<uint16_t>(tensor));
+    case kUint32: return read(Numbers<uint32_t>(tensor));
+    case kUint64: return read(Numbers<uint64_t>(tensor));
+    default: return nullptr;
   }
 }
 
@@ -179,7 +168,8 @@ PyObject* ContentsOf(PyObject* function, PyObject* value) {
     PyObject* contents = PyTuple_New(static_cast<Py_ssize_t>(numbers.count()));
     for (int64_t i = 0; contents != nullptr && i < numbers.count(); ++i) {
       PyObject* number = Number(numbers[i]);
-      if (number == nullptr || PyTuple_SetItem(contents, static_cast<Py_ssize_t>(i), number) != 0) {
+      if (number == nullptr ||
+          PyTuple_SetItem(contents, static_cast<Py_ssize_t>(i), number) != 0) {
         Py_CLEAR(contents);
       }
     }
