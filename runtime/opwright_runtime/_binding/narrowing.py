@@ -13,7 +13,7 @@ import array
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -23,7 +23,11 @@ from opwright_runtime._internals import TensorType
 from opwright_runtime.types import DTYPES, TType
 
 
-class _Range(NamedTuple):
+_INTEGERS = [np.dtype(code) for code in np.typecodes["AllInteger"]]
+_BOUNDS = [(info.min, info.max, info.dtype.num) for info in map(np.iinfo, _INTEGERS)]
+
+
+class _Range:
     """The numbers that a dtype can represent.
 
     Attributes:
@@ -34,37 +38,33 @@ class _Range(NamedTuple):
             whose values fit.
     """
 
-    low: float
-    high: float
-    integers_only: bool
-    array_dtypes: frozenset[int]
+    __slots__ = ("array_dtypes", "high", "integers_only", "low")
+
+    def __init__(self, low: float, high: float, integers_only: bool) -> None:
+        self.low = low
+        self.high = high
+        self.integers_only = integers_only
+        self.array_dtypes = frozenset(
+            num for least, most, num in _BOUNDS if low <= least and most <= high
+        )
 
 
-_INTEGERS = [np.dtype(code) for code in np.typecodes["AllInteger"]]
-
-
-def _make_range(low: float, high: float, integers_only: bool) -> _Range:
-    bounds = [(dtype.num, np.iinfo(dtype)) for dtype in _INTEGERS]
-    fitting = [num for num, info in bounds if low <= info.min and info.max <= high]
-    return _Range(low, high, integers_only, frozenset(fitting))
-
-
-_REAL = _make_range(-math.inf, math.inf, False)
-_EMPTY = _make_range(math.inf, -math.inf, True)
+_REAL = _Range(-math.inf, math.inf, False)
+_EMPTY = _Range(math.inf, -math.inf, True)
 # Dtypes that can represent every number, and dtypes without numbers.
 _UNLIMITED = frozenset({"complex64", "complex128", "string", "resource", "variant"})
 
 
 def _range(name: str) -> _Range:
     if name == "bool":
-        return _make_range(0, 1, True)
+        return _Range(0, 1, True)
     _, is_integer, bits = name.partition("int")
     if not is_integer:
         return _REAL
     if "u" in name:
-        return _make_range(0, 2 ** int(bits) - 1, True)
+        return _Range(0, 2 ** int(bits) - 1, True)
     half = 2 ** (int(bits) - 1)
-    return _make_range(-half, half - 1, True)
+    return _Range(-half, half - 1, True)
 
 
 _BY_CLASS = {

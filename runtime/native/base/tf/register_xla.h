@@ -27,7 +27,9 @@ namespace opwright {
 // second kernels from them. Returns true.
 inline bool RegisterXlaConstants(std::initializer_list<const char*> ops,
                                  std::initializer_list<const char*> inputs) {
-  const std::vector<std::string> known = tensorflow::XlaOpRegistry::GetAllRegisteredOps();
+  // It sorts all names, which takes too long to be repeated.
+  static const std::vector<std::string> known =
+      tensorflow::XlaOpRegistry::GetAllRegisteredOps();
   for (const char* name : ops) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
     auto builder = tensorflow::XlaOpRegistrationBuilder::Name(name);
