@@ -16,7 +16,11 @@ from typing import Final
 #: A function of the runtime that compares so many inputs takes less time than others.
 _SEVERAL: Final = 3
 #: What replaces the functions of an input's elements where its contents are known.
-_OF_CONTENTS: Final = {"last_of": "{}[-1]", "most_of": "max({})", "least_of": "min({})"}
+_OF_CONTENTS: Final = {
+    "last_of": "{}[-1]",
+    "most_of": "most_of({})",
+    "least_of": "least_of({})",
+}
 _CONTENTS: Final = "contents_of"
 
 

@@ -559,10 +559,6 @@ class _Writer(ast.NodeTransformer):
         assert isinstance(node.func, ast.Name)
         name = node.func.id
         python = _PYTHON[name]
-        if name in ("least", "most") and self.is_filled(node.args[0]):
-            # It is faster. An empty list makes it raise an error, as other values do
-            # that the fast path cannot check.
-            python = "min" if name == "least" else "max"
         if name == MEMORY:
             first = self.dtype(node.args[0], "some_dtype_of")
             arguments = [first, *(self.argument(name, n) for n in node.args[1:])]
@@ -578,11 +574,6 @@ class _Writer(ast.NodeTransformer):
             if attr is not None and attr.kind == "list(shape)":
                 arguments = [_expression(self.local(attr.name))]
         return ast.Call(ast.Name(python, ast.Load()), arguments, [])
-
-    def is_filled(self, node: ast.expr) -> bool:
-        """Whether an expression is an attr: integers, and seldom an empty list."""
-        attr = self.attrs.get(node.id) if isinstance(node, ast.Name) else None
-        return attr is not None and attr.kind == "list(int)" and attr.default != ()
 
     def argument(self, function: str, node: ast.expr) -> ast.expr:
         named, at = conditions.input_named(node)

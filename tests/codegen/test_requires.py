@@ -57,7 +57,7 @@ def load_op(*conditions: str) -> Op:
         ("shape(a)[1:] == shape(b)[1:]", "sizes_of(a)[1:] == sizes_of(b)[1:]"),
         ("block < 2**31", "block < 2147483648"),
         ("most(strides) < 4", "most_of(strides) < 4"),
-        ("most(steps) < 4", "max(steps) < 4"),
+        ("most(steps) < 4", "most_of(steps) < 4"),
         ("least(size) >= 0", "least_of(size) >= 0"),
         ("finite(rate)", "all_finite(rate)"),
         (

@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     is_eager,
+    least_of,
     new,
     tensors_of,
 )
@@ -248,7 +249,7 @@ def _holds(
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            min(other_arguments_lengths) >= 0
+            least_of(other_arguments_lengths) >= 0
             and sum(other_arguments_lengths) == len(tensors_of(other_arguments))
             and len(other_arguments_lengths) == len(branches)
         )

@@ -209,8 +209,8 @@ def _holds(images: object, ksizes: Sequence[int], rates: Sequence[int]) -> bool:
                 _elements_of_images > 0
                 or sizes_of(images)[-1] * product_of(ksizes) < 2147483648
             )
-            and max(ksizes) < 1048576
-            and max(rates) < 1048576
+            and most_of(ksizes) < 1048576
+            and most_of(rates) < 1048576
         )
     except Exception:
         return False

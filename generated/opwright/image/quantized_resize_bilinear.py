@@ -24,6 +24,7 @@ from opwright_runtime.gencode import (
     has_room,
     is_eager,
     merging,
+    most_of,
     new,
     sizes_of,
     some_dtype_of,
@@ -274,7 +275,7 @@ def _holds(images: object, size: object, min_: object, max_: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            has_room("int64", 16, max((_contents_of_size := contents_of(size))))
+            has_room("int64", 16, most_of((_contents_of_size := contents_of(size))))
             and has_room(
                 some_dtype_of(images),
                 (_sizes_of_images := sizes_of(images))[:1],

@@ -336,9 +336,9 @@ def _holds(
     try:
         return (
             rank_of(filter) == rank_of(input) - batch_dims + 1
-            and min(strides) >= -2147483648
+            and least_of(strides) >= -2147483648
             and least_of(dilations) >= -2147483648
-            and max(strides) < 2147483648
+            and most_of(strides) < 2147483648
             and most_of(dilations) < 2147483648
         )
     except Exception:

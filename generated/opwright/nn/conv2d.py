@@ -17,7 +17,9 @@ from opwright_runtime.gencode import (
     execute,
     fit_pair,
     is_eager,
+    least_of,
     merging,
+    most_of,
     new,
     rank_of,
     sizes_of,
@@ -333,11 +335,11 @@ def _holds(
             rank_of(input) == 4
             and rank_of(filter) == 4
             and len(explicit_paddings) == (8 if text_of(padding) == "EXPLICIT" else 0)
-            and min(strides) >= -2147483648
-            and min(dilations) >= -2147483648
-            and max(strides) < 2147483648
-            and max(dilations) < 2147483648
-            and max(strides) * sizes_of(filter)[2] < 536870912
+            and least_of(strides) >= -2147483648
+            and least_of(dilations) >= -2147483648
+            and (_most_of_strides := most_of(strides)) < 2147483648
+            and most_of(dilations) < 2147483648
+            and _most_of_strides * sizes_of(filter)[2] < 536870912
         )
     except Exception:
         return False

@@ -21,7 +21,9 @@ from opwright_runtime.gencode import (
     has_room,
     have_ranks,
     is_eager,
+    least_of,
     merging,
+    most_of,
     new,
     some_dtype_of,
 )
@@ -329,11 +331,11 @@ def _holds(
             and len(strides) == 4
             and len(dilations) == 4
             and has_room(some_dtype_of(input, out_backprop), contents_of(filter_sizes))
-            and min(strides) >= -2147483648
-            and min(dilations) >= -2147483648
-            and max(strides) < 2147483648
-            and max(dilations) < 2147483648
-            and min(strides) >= 1
+            and (_least_of_strides := least_of(strides)) >= -2147483648
+            and least_of(dilations) >= -2147483648
+            and most_of(strides) < 2147483648
+            and most_of(dilations) < 2147483648
+            and _least_of_strides >= 1
         )
     except Exception:
         return False

@@ -25,7 +25,9 @@ from opwright_runtime.gencode import (
     has_room,
     have_ranks,
     is_eager,
+    least_of,
     merging,
+    most_of,
     new,
     some_dtype_of,
 )
@@ -346,17 +348,17 @@ def _holds(
         return (
             have_ranks((1, 4, 4), input_sizes, filter, out_backprop)
             and (_elements_of_input_sizes := elements_of(input_sizes)) in (2, 4)
-            and min((_contents_of_input_sizes := contents_of(input_sizes))) >= 0
+            and least_of((_contents_of_input_sizes := contents_of(input_sizes))) >= 0
             and len(strides) == 4
             and len(dilations) == 4
             and has_room(some_dtype_of(filter, out_backprop), _contents_of_input_sizes)
-            and min(strides) >= -2147483648
-            and min(dilations) >= -2147483648
-            and max(strides) < 2147483648
-            and max(dilations) < 2147483648
-            and min(strides) >= 1
+            and (_least_of_strides := least_of(strides)) >= -2147483648
+            and least_of(dilations) >= -2147483648
+            and (_most_of_strides := most_of(strides)) < 2147483648
+            and most_of(dilations) < 2147483648
+            and _least_of_strides >= 1
             and (
-                max(strides) < 256
+                _most_of_strides < 256
                 or (
                     _elements_of_input_sizes == 4
                     and strides[1] <= _contents_of_input_sizes[1]

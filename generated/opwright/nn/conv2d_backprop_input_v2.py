@@ -18,7 +18,9 @@ from opwright_runtime.gencode import (
     fit_together,
     have_ranks,
     is_eager,
+    least_of,
     merging,
+    most_of,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -307,10 +309,10 @@ def _holds(
     try:
         return (
             have_ranks((4, 4, 4), input, filter, out_backprop)
-            and min(strides) >= -2147483648
-            and min(dilations) >= -2147483648
-            and max(strides) < 2147483648
-            and max(dilations) < 2147483648
+            and least_of(strides) >= -2147483648
+            and least_of(dilations) >= -2147483648
+            and most_of(strides) < 2147483648
+            and most_of(dilations) < 2147483648
         )
     except Exception:
         return False

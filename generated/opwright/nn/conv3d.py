@@ -14,7 +14,9 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     is_eager,
+    least_of,
     merging,
+    most_of,
     new,
     rank_of,
     sizes_of,
@@ -259,11 +261,11 @@ def _holds(
         return (
             rank_of(input) == 5
             and rank_of(filter) == 5
-            and min(strides) >= -2147483648
-            and min(dilations) >= -2147483648
-            and max(strides) < 2147483648
-            and max(dilations) < 2147483648
-            and max(strides) * sizes_of(filter)[3] < 536870912
+            and least_of(strides) >= -2147483648
+            and least_of(dilations) >= -2147483648
+            and (_most_of_strides := most_of(strides)) < 2147483648
+            and most_of(dilations) < 2147483648
+            and _most_of_strides * sizes_of(filter)[3] < 536870912
         )
     except Exception:
         return False

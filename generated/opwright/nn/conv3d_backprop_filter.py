@@ -17,7 +17,9 @@ from opwright_runtime.gencode import (
     execute,
     have_ranks,
     is_eager,
+    least_of,
     merging,
+    most_of,
     new,
 )
 from typing_extensions import Never, TypeVar, deprecated
@@ -255,10 +257,10 @@ def _holds(
             have_ranks((5, 5, 5), input, filter, out_backprop)
             and len(strides) == 5
             and len(dilations) == 5
-            and min(strides) >= -2147483648
-            and min(dilations) >= -2147483648
-            and max(strides) < 2147483648
-            and max(dilations) < 2147483648
+            and least_of(strides) >= -2147483648
+            and least_of(dilations) >= -2147483648
+            and most_of(strides) < 2147483648
+            and most_of(dilations) < 2147483648
         )
     except Exception:
         return False

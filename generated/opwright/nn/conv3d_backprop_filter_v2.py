@@ -20,7 +20,9 @@ from opwright_runtime.gencode import (
     has_room,
     have_ranks,
     is_eager,
+    least_of,
     merging,
+    most_of,
     new,
     some_dtype_of,
 )
@@ -281,10 +283,10 @@ def _holds(
             and len(strides) == 5
             and len(dilations) == 5
             and has_room(some_dtype_of(input, out_backprop), contents_of(filter_sizes))
-            and min(strides) >= -2147483648
-            and min(dilations) >= -2147483648
-            and max(strides) < 2147483648
-            and max(dilations) < 2147483648
+            and least_of(strides) >= -2147483648
+            and least_of(dilations) >= -2147483648
+            and most_of(strides) < 2147483648
+            and most_of(dilations) < 2147483648
         )
     except Exception:
         return False

@@ -23,7 +23,9 @@ from opwright_runtime.gencode import (
     has_room,
     have_ranks,
     is_eager,
+    least_of,
     merging,
+    most_of,
     new,
     some_dtype_of,
 )
@@ -303,16 +305,16 @@ def _holds(
         return (
             have_ranks((1, 5, 5), input_sizes, filter, out_backprop)
             and elements_of(input_sizes) == 5
-            and min((_contents_of_input_sizes := contents_of(input_sizes))) >= 0
+            and least_of((_contents_of_input_sizes := contents_of(input_sizes))) >= 0
             and len(strides) == 5
             and len(dilations) == 5
             and has_room(some_dtype_of(filter, out_backprop), _contents_of_input_sizes)
-            and min(strides) >= -2147483648
-            and min(dilations) >= -2147483648
-            and max(strides) < 2147483648
-            and max(dilations) < 2147483648
+            and least_of(strides) >= -2147483648
+            and least_of(dilations) >= -2147483648
+            and (_most_of_strides := most_of(strides)) < 2147483648
+            and most_of(dilations) < 2147483648
             and (
-                max(strides) < 256
+                _most_of_strides < 256
                 or (
                     strides[1] <= _contents_of_input_sizes[1]
                     and strides[2] <= _contents_of_input_sizes[2]

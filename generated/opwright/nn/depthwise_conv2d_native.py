@@ -16,7 +16,9 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     is_eager,
+    least_of,
     merging,
+    most_of,
     new,
     rank_of,
     text_of,
@@ -297,10 +299,10 @@ def _holds(
             rank_of(input) == 4
             and rank_of(filter) == 4
             and len(explicit_paddings) == (8 if text_of(padding) == "EXPLICIT" else 0)
-            and min(strides) >= -2147483648
-            and min(dilations) >= -2147483648
-            and max(strides) < 2147483648
-            and max(dilations) < 2147483648
+            and least_of(strides) >= -2147483648
+            and least_of(dilations) >= -2147483648
+            and most_of(strides) < 2147483648
+            and most_of(dilations) < 2147483648
         )
     except Exception:
         return False

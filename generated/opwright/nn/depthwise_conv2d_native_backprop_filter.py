@@ -22,7 +22,9 @@ from opwright_runtime.gencode import (
     has_room,
     have_ranks,
     is_eager,
+    least_of,
     merging,
+    most_of,
     new,
     some_dtype_of,
 )
@@ -303,8 +305,8 @@ def _holds(
             have_ranks((1, 4, 4), filter_sizes, input, out_backprop)
             and len(strides) == 4
             and has_room(some_dtype_of(input, out_backprop), contents_of(filter_sizes))
-            and max(strides) < 2147483648
-            and min(strides) >= 1
+            and most_of(strides) < 2147483648
+            and least_of(strides) >= 1
         )
     except Exception:
         return False

@@ -23,7 +23,9 @@ from opwright_runtime.gencode import (
     has_room,
     have_ranks,
     is_eager,
+    least_of,
     merging,
+    most_of,
     new,
     some_dtype_of,
 )
@@ -312,15 +314,15 @@ def _holds(
         return (
             have_ranks((1, 4, 4), input_sizes, filter, out_backprop)
             and elements_of(input_sizes) in (2, 4)
-            and min((_contents_of_input_sizes := contents_of(input_sizes))) >= 0
+            and least_of((_contents_of_input_sizes := contents_of(input_sizes))) >= 0
             and len(strides) == 4
             and len(dilations) == 4
             and has_room(some_dtype_of(filter, out_backprop), _contents_of_input_sizes)
-            and min(strides) >= -2147483648
-            and min(dilations) >= -2147483648
-            and max(strides) < 2147483648
-            and max(dilations) < 2147483648
-            and min(strides) >= 1
+            and (_least_of_strides := least_of(strides)) >= -2147483648
+            and least_of(dilations) >= -2147483648
+            and most_of(strides) < 2147483648
+            and most_of(dilations) < 2147483648
+            and _least_of_strides >= 1
         )
     except Exception:
         return False

@@ -16,6 +16,7 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     is_eager,
+    most_of,
     new,
     rank_of,
     sizes_of,
@@ -212,7 +213,7 @@ def _holds(
         return (
             rank_of(input) >= 4
             and (
-                max(strides) < 1073741824
+                (_most_of_strides := most_of(strides)) < 1073741824
                 or strides[1]
                 + (
                     sizes_of(input)[1]
@@ -224,7 +225,7 @@ def _holds(
                 < 2147483648
             )
             and (
-                max(strides) < 1073741824
+                _most_of_strides < 1073741824
                 or strides[2]
                 + (
                     sizes_of(input)[2]

@@ -23,6 +23,7 @@ from opwright_runtime.gencode import (
     has_room,
     is_eager,
     merging,
+    most_of,
     new,
     rank_of,
     sizes_of,
@@ -289,7 +290,7 @@ def _holds(
             rank_of(input) == 4
             and rank_of(filter) == 4
             and (
-                max(strides) < 1073741824
+                (_most_of_strides := most_of(strides)) < 1073741824
                 or strides[1]
                 + (
                     contents_of(size)[0]
@@ -301,7 +302,7 @@ def _holds(
                 < 2147483648
             )
             and (
-                max(strides) < 1073741824
+                _most_of_strides < 1073741824
                 or strides[2]
                 + (
                     contents_of(size)[1]

@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     elements_of,
     execute,
     is_eager,
+    least_of,
     merging,
     most_of,
     new,
@@ -239,10 +240,10 @@ def _holds(input: object, ksize: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            min(ksize) >= -2147483648
-            and min(strides) >= -2147483648
-            and max(ksize) < 2147483648
-            and max(strides) < 2147483648
+            least_of(ksize) >= -2147483648
+            and least_of(strides) >= -2147483648
+            and most_of(ksize) < 2147483648
+            and most_of(strides) < 2147483648
             and rank_of(input) == 5
             and (
                 (_elements_of_input := elements_of(input)) > 0

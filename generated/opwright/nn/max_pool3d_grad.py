@@ -14,6 +14,7 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     is_eager,
+    least_of,
     merging,
     new,
 )
@@ -243,7 +244,7 @@ MERGE = merging(MaxPool3DGrad.Options)
 def _holds(ksize: Sequence[int]) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return min(ksize) >= 1
+        return least_of(ksize) >= 1
     except Exception:
         return False
 

@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     execute,
     fit_together,
     is_eager,
+    least_of,
     merging,
     new,
 )
@@ -266,7 +267,7 @@ MERGE = merging(MaxPoolGrad.Options)
 def _holds(ksize: Sequence[int]) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return min(ksize) >= 1
+        return least_of(ksize) >= 1
     except Exception:
         return False
 

@@ -18,6 +18,7 @@ from opwright_runtime.gencode import (
     execute,
     fit_together,
     is_eager,
+    least_of,
     merging,
     new,
 )
@@ -255,7 +256,7 @@ MERGE = merging(MaxPoolGradGrad.Options)
 def _holds(ksize: Sequence[int]) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return min(ksize) >= 1
+        return least_of(ksize) >= 1
     except Exception:
         return False
 

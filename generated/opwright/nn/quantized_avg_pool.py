@@ -13,6 +13,7 @@ from opwright_runtime.gencode import (
     elements_of,
     execute,
     is_eager,
+    least_of,
     most_of,
     new,
     product_of,
@@ -229,7 +230,7 @@ def _holds(
             and len(strides) >= 4
             and elements_of(min_input) == 1
             and elements_of(max_input) == 1
-            and (min(ksize) >= 1 or sizes_of(input)[0] * sizes_of(input)[3] == 0)
+            and (least_of(ksize) >= 1 or sizes_of(input)[0] * sizes_of(input)[3] == 0)
             and (
                 _elements_of_input == 0
                 or product_of(ksize) <= max(_elements_of_input, 268435456)

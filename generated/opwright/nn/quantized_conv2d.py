@@ -17,7 +17,9 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     is_eager,
+    least_of,
     merging,
+    most_of,
     new,
     rank_of,
     sizes_of,
@@ -352,10 +354,10 @@ def _holds(
         return (
             rank_of(input) == 4
             and rank_of(filter) == 4
-            and min(strides) >= -2147483648
-            and min(dilations) >= -2147483648
-            and max(strides) < 2147483648
-            and max(dilations) < 2147483648
+            and least_of(strides) >= -2147483648
+            and least_of(dilations) >= -2147483648
+            and most_of(strides) < 2147483648
+            and most_of(dilations) < 2147483648
             and sizes_of(filter)[3] > 0
         )
     except Exception:

@@ -365,10 +365,10 @@ def _holds(
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            min(strides) >= -2147483648
-            and min(dilations) >= -2147483648
-            and max(strides) < 2147483648
-            and max(dilations) < 2147483648
+            least_of(strides) >= -2147483648
+            and least_of(dilations) >= -2147483648
+            and most_of(strides) < 2147483648
+            and most_of(dilations) < 2147483648
             and (
                 len(padding_list) == 0
                 or (

@@ -447,10 +447,10 @@ def _holds(
     try:
         return (
             not True
-            and min(strides) >= -2147483648
-            and min(dilations) >= -2147483648
-            and max(strides) < 2147483648
-            and max(dilations) < 2147483648
+            and least_of(strides) >= -2147483648
+            and least_of(dilations) >= -2147483648
+            and most_of(strides) < 2147483648
+            and most_of(dilations) < 2147483648
             and (
                 len(padding_list) == 0
                 or (

@@ -19,7 +19,9 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     is_eager,
+    least_of,
     merging,
+    most_of,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -341,10 +343,10 @@ def _holds(strides: Sequence[int], dilations: Sequence[int]) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            min(strides) >= -2147483648
-            and min(dilations) >= -2147483648
-            and max(strides) < 2147483648
-            and max(dilations) < 2147483648
+            least_of(strides) >= -2147483648
+            and least_of(dilations) >= -2147483648
+            and most_of(strides) < 2147483648
+            and most_of(dilations) < 2147483648
         )
     except Exception:
         return False

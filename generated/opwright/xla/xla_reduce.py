@@ -14,6 +14,8 @@ from opwright_runtime.gencode import (
     execute,
     fit_pair,
     is_eager,
+    least_of,
+    most_of,
     new,
     rank_of,
     removed,
@@ -189,8 +191,8 @@ def _holds(input: object, dimensions_to_reduce: Sequence[int]) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            min(dimensions_to_reduce) >= 0
-            and max(dimensions_to_reduce) < (_rank_of_input := rank_of(input))
+            least_of(dimensions_to_reduce) >= 0
+            and most_of(dimensions_to_reduce) < (_rank_of_input := rank_of(input))
             and len(removed(sizes_of(input), dimensions_to_reduce))
             == _rank_of_input - len(dimensions_to_reduce)
         )

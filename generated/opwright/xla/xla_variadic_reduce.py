@@ -16,6 +16,8 @@ from opwright_runtime.gencode import (
     execute,
     fit_together,
     is_eager,
+    least_of,
+    most_of,
     new,
     rank_of,
     removed,
@@ -206,9 +208,9 @@ def _holds(input: object, dimensions_to_reduce: Sequence[int]) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            min(dimensions_to_reduce) >= 0
+            least_of(dimensions_to_reduce) >= 0
             and all(
-                max(dimensions_to_reduce) < rank_of(_input)
+                most_of(dimensions_to_reduce) < rank_of(_input)
                 for _input in tensors_of(input)
             )
             and all(

@@ -14,6 +14,8 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     is_eager,
+    least_of,
+    most_of,
     new,
     rank_of,
     removed,
@@ -177,9 +179,9 @@ def _holds(inputs: object, dimensions_to_reduce: Sequence[int]) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            min(dimensions_to_reduce) >= 0
+            least_of(dimensions_to_reduce) >= 0
             and all(
-                max(dimensions_to_reduce) < rank_of(_inputs)
+                most_of(dimensions_to_reduce) < rank_of(_inputs)
                 for _inputs in tensors_of(inputs)
             )
             and all(

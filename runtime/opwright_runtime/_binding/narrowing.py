@@ -22,7 +22,6 @@ from opwright_runtime._binding.fast_path import EagerTensor, native
 from opwright_runtime._internals import TensorType
 from opwright_runtime.types import DTYPES, TType
 
-
 _INTEGERS = [np.dtype(code) for code in np.typecodes["AllInteger"]]
 _BOUNDS = [(info.min, info.max, info.dtype.num) for info in map(np.iinfo, _INTEGERS)]
 

@@ -208,8 +208,7 @@ def padded_of(value: Any, paddings: Any) -> tuple[int, ...]:
     sizes, added = sizes_of(value), contents_of(paddings)
     if sizes_of(paddings) != (len(sizes), 2):
         raise TypeError
-    pairs = zip(sizes, added[::2], added[1::2], strict=True)
-    return tuple([size + before + behind for size, before, behind in pairs])
+    return tuple(map(sum, zip(sizes, added[::2], added[1::2], strict=True)))
 
 
 def banded_of(diagonal: Any, k: Any, num_rows: Any, num_cols: Any) -> tuple[float, ...]:
