@@ -55,6 +55,7 @@ def declare_package(
 
     Raises:
         ImportError: it was generated for another contract than this runtime's.
+        TypeError: `_other` has names, but the contract is this runtime's.
     """
     if abi != ABI:
         raise ImportError(
@@ -64,6 +65,8 @@ def declare_package(
             f"generate`, or install an opwright that has contract {abi}",
             name=package,
         )
+    if _other:
+        raise TypeError(f"{package}: declare_package takes no {', '.join(_other)}")
     op_class, op_names = lazy.registry(package, _function_named)
     lazy.lazy_packages(package, packages)
     lazy.lazy_exports(package, ("op_class", "op_names"), exports)

@@ -58,6 +58,11 @@ assert not [name for name in sys.modules if name.startswith("odd_ops.args")]
     assert said == [words] * 3
 
 
+def test_package_of_this_abi_may_pass_no_other_name() -> None:
+    with pytest.raises(TypeError, match="of_no_package: declare_package takes no ops"):
+        gencode.declare_package("of_no_package", abi=gencode.ABI, ops={})
+
+
 IMPORT = re.compile(
     r"^ *from opwright_runtime\.gencode import (?:\(([^)]+)\)|(.+))", re.MULTILINE
 )

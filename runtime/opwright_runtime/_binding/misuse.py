@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import tensorflow as tf
 
 from opwright_runtime import errors
+from opwright_runtime._binding.fast_path import EagerTensor
 from opwright_runtime._binding.op_info import OpInfo
-from opwright_runtime._internals import TensorType, ops
+from opwright_runtime._internals import TensorType
 
 if TYPE_CHECKING:
     from opwright_runtime._binding.protocol import OpLike
@@ -383,7 +384,7 @@ def not_operation(cls: type[OpLike], given: object) -> errors.OpError:
         )
     else:
         what = errors.repr_short(given)
-        if isinstance(given, TensorType) and not isinstance(given, ops.EagerTensor):
+        if isinstance(given, TensorType) and not isinstance(given, EagerTensor):
             hint = "give the .op of the tensor"
     return errors.make(
         errors.OpInputError,
