@@ -48,15 +48,34 @@ REFUSED_BEFORE = {
     "RaggedTensorToTensor": "reads past values that end before the last split",
     "RaggedTensorToVariantGradient": "reads past the end of fewer splits",
     "RandomIndexShuffle": "reads past its keys for fewer than 4 rounds or an odd "
-    "number, or hangs",
+    "number, or hangs; takes minutes for thousands of rounds",
     "RebatchDatasetV2": "makes a data set that ends the process when it is read",
     "RequantizePerChannel": "reads past the end of fewer ranges than channels",
     "ResourceApplyAdamWithAmsgrad": "reads and writes past the end of smaller slots",
+    **dict.fromkeys(
+        (
+            "ResourceScatterAdd",
+            "ResourceScatterDiv",
+            "ResourceScatterMax",
+            "ResourceScatterMin",
+            "ResourceScatterMul",
+            "ResourceScatterNdAdd",
+            "ResourceScatterNdMax",
+            "ResourceScatterNdMin",
+            "ResourceScatterNdSub",
+            "ResourceScatterNdUpdate",
+            "ResourceScatterSub",
+            "ResourceScatterUpdate",
+        ),
+        "reads past the end of fewer updates than rows have elements, or ends",
+    ),
     "SetSize": "writes before its result for a negative index",
     "SparseMatrixSparseCholesky": "writes outside the permuted matrix",
     "Unbatch": "reads three numbers for each row of an index that is no matrix",
 }
 
+#: Inputs of data sets that are counts.
+_COUNTS = "(batch|buffer|window)_size|cycle_length|num_parallel_calls|prefetch_input"
 _DEEP = "has 254 (dimensions|elements); it must have less than 254"
 _LISTS = "makes a list that ends the process when it is stacked"
 #: Of other ops, what the refusal says, and what TensorFlow does.
@@ -85,6 +104,30 @@ REFUSED_FOR = {
             "keeps 32 bits of the sizes of images without elements, walks over windows "
             "for years, or ends",
         ),
+    ),
+    **dict.fromkeys(
+        (
+            "BatchDatasetV2",
+            "ExperimentalMapAndBatchDataset",
+            "ExperimentalParallelInterleaveDataset",
+            "ExperimentalSlidingWindowDataset",
+            "InterleaveDataset",
+            "LegacyParallelInterleaveDatasetV2",
+            "MapAndBatchDataset",
+            "PaddedBatchDatasetV2",
+            "ParallelBatchDataset",
+            "ParallelInterleaveDataset",
+            "ParallelInterleaveDatasetV2",
+            "ParallelInterleaveDatasetV3",
+            "ParallelInterleaveDatasetV4",
+            "ShuffleAndRepeatDataset",
+            "ShuffleAndRepeatDatasetV2",
+            "ShuffleDataset",
+            "ShuffleDatasetV2",
+            "ShuffleDatasetV3",
+            "SlidingWindowDataset",
+        ),
+        (_COUNTS, "makes a data set that ends the process, or hangs, when it is read"),
     ),
     "BatchToSpace": (
         r"shape\(input\)",

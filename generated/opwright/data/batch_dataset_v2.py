@@ -19,11 +19,14 @@ from opwright_runtime.gencode import (
     as_shapes,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
+    has_room,
     is_eager,
     merging,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -84,6 +87,11 @@ class BatchDatasetV2(TensorOp[TVariant]):
     """
 
     OP_NAME = "BatchDatasetV2"
+    REQUIRES = (
+        "elements(batch_size) == 1",
+        "elements(drop_remainder) == 1",
+        'not value(drop_remainder) or memory("complex128", 2, value(batch_size))',
+    )
     SHAPES = {
         "input_dataset": "()",
         "batch_size": "()",
@@ -177,7 +185,9 @@ class BatchDatasetV2(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of batches.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(batch_size) == 1`, `elements(drop_remainder) == 1`, `not
+                value(drop_remainder) or memory("complex128", 2, value(batch_size))`.
 
         Example:
             >>> five = tf.data.Dataset.range(5)._variant_tensor
@@ -203,6 +213,7 @@ class BatchDatasetV2(TensorOp[TVariant]):
                     or fits(TInt64, batch_size)
                 )
                 and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
+                and _holds(batch_size, drop_remainder)
             ):
                 op.handle = execute(
                     "BatchDatasetV2",
@@ -237,6 +248,21 @@ class BatchDatasetV2(TensorOp[TVariant]):
 
 DEFAULTS = BatchDatasetV2.Options()
 MERGE = merging(BatchDatasetV2.Options)
+
+
+def _holds(batch_size: object, drop_remainder: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(batch_size) == 1
+            and elements_of(drop_remainder) == 1
+            and (
+                not value_of(drop_remainder)
+                or has_room("complex128", 2, value_of(batch_size))
+            )
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -288,7 +314,9 @@ def batch_dataset_v2(
         handle: variant, `scalar`. The data set of batches.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(batch_size) == 1`,
+            `elements(drop_remainder) == 1`, `not value(drop_remainder) or
+            memory("complex128", 2, value(batch_size))`.
 
     Example:
         >>> five = tf.data.Dataset.range(5)._variant_tensor
@@ -312,6 +340,7 @@ def batch_dataset_v2(
                 or fits(TInt64, batch_size)
             )
             and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
+            and _holds(batch_size, drop_remainder)
         ):
             _result = execute(
                 "BatchDatasetV2",

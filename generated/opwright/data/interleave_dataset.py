@@ -19,11 +19,13 @@ from opwright_runtime.gencode import (
     as_shapes,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
     merging,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -93,6 +95,10 @@ class InterleaveDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "InterleaveDataset"
+    REQUIRES = (
+        "elements(cycle_length) == 1",
+        "value(cycle_length) <= 2**20",
+    )
     SHAPES = {
         "input_dataset": "()",
         "other_arguments": "(...,)",
@@ -187,7 +193,8 @@ class InterleaveDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of what all of these data sets hold.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(cycle_length) == 1`, `value(cycle_length) <= 2**20`.
 
         Example:
             >>> spec = tf.TensorSpec([], tf.int64)
@@ -219,6 +226,7 @@ class InterleaveDataset(TensorOp[TVariant]):
                     and -9223372036854775808 <= block_length <= 9223372036854775807
                     or fits(TInt64, block_length)
                 )
+                and _holds(cycle_length)
             ):
                 op.handle = execute(
                     "InterleaveDataset",
@@ -254,6 +262,14 @@ class InterleaveDataset(TensorOp[TVariant]):
 
 DEFAULTS = InterleaveDataset.Options()
 MERGE = merging(InterleaveDataset.Options)
+
+
+def _holds(cycle_length: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(cycle_length) == 1 and value_of(cycle_length) <= 1048576
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -312,7 +328,8 @@ def interleave_dataset(
         handle: variant, `scalar`. The data set of what all of these data sets hold.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(cycle_length) == 1`, `value(cycle_length) <= 2**20`.
 
     Example:
         >>> spec = tf.TensorSpec([], tf.int64)
@@ -342,6 +359,7 @@ def interleave_dataset(
                 and -9223372036854775808 <= block_length <= 9223372036854775807
                 or fits(TInt64, block_length)
             )
+            and _holds(cycle_length)
         ):
             _result = execute(
                 "InterleaveDataset",

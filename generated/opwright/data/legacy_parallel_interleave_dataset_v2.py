@@ -19,11 +19,13 @@ from opwright_runtime.gencode import (
     as_shapes,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
     merging,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -88,6 +90,12 @@ class LegacyParallelInterleaveDatasetV2(TensorOp[TVariant]):
     """
 
     OP_NAME = "LegacyParallelInterleaveDatasetV2"
+    REQUIRES = (
+        "elements(cycle_length) == 1",
+        "value(cycle_length) <= 2**20",
+        "elements(prefetch_input_elements) == 1",
+        "value(prefetch_input_elements) <= 2**20",
+    )
     SHAPES = {
         "input_dataset": "()",
         "other_arguments": "(...,)",
@@ -192,7 +200,10 @@ class LegacyParallelInterleaveDatasetV2(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of what all of these data sets hold.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(cycle_length) == 1`, `value(cycle_length) <= 2**20`,
+                `elements(prefetch_input_elements) == 1`,
+                `value(prefetch_input_elements) <= 2**20`.
 
         Example:
             >>> spec = tf.TensorSpec([], tf.int64)
@@ -240,6 +251,7 @@ class LegacyParallelInterleaveDatasetV2(TensorOp[TVariant]):
                     <= 9223372036854775807
                     or fits(TInt64, prefetch_input_elements)
                 )
+                and _holds(cycle_length, prefetch_input_elements)
             ):
                 op.handle = execute(
                     "LegacyParallelInterleaveDatasetV2",
@@ -287,6 +299,19 @@ class LegacyParallelInterleaveDatasetV2(TensorOp[TVariant]):
 
 DEFAULTS = LegacyParallelInterleaveDatasetV2.Options()
 MERGE = merging(LegacyParallelInterleaveDatasetV2.Options)
+
+
+def _holds(cycle_length: object, prefetch_input_elements: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(cycle_length) == 1
+            and value_of(cycle_length) <= 1048576
+            and elements_of(prefetch_input_elements) == 1
+            and value_of(prefetch_input_elements) <= 1048576
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -347,7 +372,10 @@ def legacy_parallel_interleave_dataset_v2(
         handle: variant, `scalar`. The data set of what all of these data sets hold.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(cycle_length) == 1`, `value(cycle_length) <= 2**20`,
+            `elements(prefetch_input_elements) == 1`,
+            `value(prefetch_input_elements) <= 2**20`.
 
     Example:
         >>> spec = tf.TensorSpec([], tf.int64)
@@ -393,6 +421,7 @@ def legacy_parallel_interleave_dataset_v2(
                 <= 9223372036854775807
                 or fits(TInt64, prefetch_input_elements)
             )
+            and _holds(cycle_length, prefetch_input_elements)
         ):
             _result = execute(
                 "LegacyParallelInterleaveDatasetV2",

@@ -21,11 +21,13 @@ from opwright_runtime.gencode import (
     as_shapes,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
     merging,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -93,6 +95,12 @@ class MapAndBatchDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "MapAndBatchDataset"
+    REQUIRES = (
+        "elements(batch_size) == 1",
+        "value(batch_size) <= 2**24",
+        "elements(num_parallel_calls) == 1",
+        "value(num_parallel_calls) <= 2**20",
+    )
     SHAPES = {
         "input_dataset": "()",
         "other_arguments": "(...,)",
@@ -196,7 +204,10 @@ class MapAndBatchDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of batches of results.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(batch_size) == 1`, `value(batch_size) <= 2**24`,
+                `elements(num_parallel_calls) == 1`,
+                `value(num_parallel_calls) <= 2**20`.
 
         Example:
             >>> five = tf.data.Dataset.range(5)
@@ -231,6 +242,7 @@ class MapAndBatchDataset(TensorOp[TVariant]):
                     or fits(TInt64, num_parallel_calls)
                 )
                 and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
+                and _holds(batch_size, num_parallel_calls)
             ):
                 op.handle = execute(
                     "MapAndBatchDataset",
@@ -276,6 +288,19 @@ class MapAndBatchDataset(TensorOp[TVariant]):
 
 DEFAULTS = MapAndBatchDataset.Options()
 MERGE = merging(MapAndBatchDataset.Options)
+
+
+def _holds(batch_size: object, num_parallel_calls: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(batch_size) == 1
+            and value_of(batch_size) <= 16777216
+            and elements_of(num_parallel_calls) == 1
+            and value_of(num_parallel_calls) <= 1048576
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -333,7 +358,9 @@ def map_and_batch_dataset(
         handle: variant, `scalar`. The data set of batches of results.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(batch_size) == 1`,
+            `value(batch_size) <= 2**24`, `elements(num_parallel_calls) == 1`,
+            `value(num_parallel_calls) <= 2**20`.
 
     Example:
         >>> five = tf.data.Dataset.range(5)
@@ -364,6 +391,7 @@ def map_and_batch_dataset(
                 or fits(TInt64, num_parallel_calls)
             )
             and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
+            and _holds(batch_size, num_parallel_calls)
         ):
             _result = execute(
                 "MapAndBatchDataset",

@@ -24,10 +24,12 @@ from opwright_runtime.gencode import (
     elements_of,
     execute,
     fits,
+    has_room,
     is_eager,
     merging,
     new,
     tensors_of,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -99,7 +101,12 @@ class PaddedBatchDatasetV2(TensorOp[TVariant]):
     """
 
     OP_NAME = "PaddedBatchDatasetV2"
-    REQUIRES = ("elements(padded_shapes) < 254",)
+    REQUIRES = (
+        "elements(padded_shapes) < 254",
+        "elements(batch_size) == 1",
+        "elements(drop_remainder) == 1",
+        'not value(drop_remainder) or memory("complex128", 2, value(batch_size))',
+    )
     SHAPES = {
         "input_dataset": "()",
         "batch_size": "()",
@@ -204,7 +211,9 @@ class PaddedBatchDatasetV2(TensorOp[TVariant]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(padded_shapes) < 254`.
+                `elements(padded_shapes) < 254`, `elements(batch_size) == 1`,
+                `elements(drop_remainder) == 1`, `not value(drop_remainder) or
+                memory("complex128", 2, value(batch_size))`.
 
         Example:
             >>> ragged = tf.data.Dataset.range(1, 4).map(tf.range)._variant_tensor
@@ -233,7 +242,7 @@ class PaddedBatchDatasetV2(TensorOp[TVariant]):
                 )
                 and (all_tensors(padded_shapes) or fits(TInt64, padded_shapes))
                 and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
-                and _holds(padded_shapes)
+                and _holds(batch_size, padded_shapes, drop_remainder)
             ):
                 op.handle = execute(
                     "PaddedBatchDatasetV2",
@@ -269,12 +278,20 @@ DEFAULTS = PaddedBatchDatasetV2.Options()
 MERGE = merging(PaddedBatchDatasetV2.Options)
 
 
-def _holds(padded_shapes: object) -> bool:
+def _holds(batch_size: object, padded_shapes: object, drop_remainder: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return all(
-            elements_of(_padded_shapes) < 254
-            for _padded_shapes in tensors_of(padded_shapes)
+        return (
+            all(
+                elements_of(_padded_shapes) < 254
+                for _padded_shapes in tensors_of(padded_shapes)
+            )
+            and elements_of(batch_size) == 1
+            and elements_of(drop_remainder) == 1
+            and (
+                not value_of(drop_remainder)
+                or has_room("complex128", 2, value_of(batch_size))
+            )
         )
     except Exception:
         return False
@@ -338,7 +355,9 @@ def padded_batch_dataset_v2(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(padded_shapes) < 254`.
+            `elements(padded_shapes) < 254`, `elements(batch_size) == 1`,
+            `elements(drop_remainder) == 1`, `not value(drop_remainder) or
+            memory("complex128", 2, value(batch_size))`.
 
     Example:
         >>> ragged = tf.data.Dataset.range(1, 4).map(tf.range)._variant_tensor
@@ -365,7 +384,7 @@ def padded_batch_dataset_v2(
             )
             and (all_tensors(padded_shapes) or fits(TInt64, padded_shapes))
             and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
-            and _holds(padded_shapes)
+            and _holds(batch_size, padded_shapes, drop_remainder)
         ):
             _result = execute(
                 "PaddedBatchDatasetV2",

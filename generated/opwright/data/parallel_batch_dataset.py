@@ -21,11 +21,14 @@ from opwright_runtime.gencode import (
     as_shapes,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
+    has_room,
     is_eager,
     merging,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -86,6 +89,13 @@ class ParallelBatchDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "ParallelBatchDataset"
+    REQUIRES = (
+        "elements(num_parallel_calls) == 1",
+        "value(num_parallel_calls) <= 2**20",
+        "elements(batch_size) == 1",
+        "elements(drop_remainder) == 1",
+        'not value(drop_remainder) or memory("complex128", 2, value(batch_size))',
+    )
     SHAPES = {
         "input_dataset": "()",
         "batch_size": "()",
@@ -196,7 +206,11 @@ class ParallelBatchDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of batches.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(num_parallel_calls) == 1`,
+                `value(num_parallel_calls) <= 2**20`, `elements(batch_size) == 1`,
+                `elements(drop_remainder) == 1`, `not value(drop_remainder) or
+                memory("complex128", 2, value(batch_size))`.
 
         Example:
             >>> five = tf.data.Dataset.range(5)._variant_tensor
@@ -230,6 +244,7 @@ class ParallelBatchDataset(TensorOp[TVariant]):
                     or fits(TInt64, num_parallel_calls)
                 )
                 and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
+                and _holds(batch_size, num_parallel_calls, drop_remainder)
             ):
                 op.handle = execute(
                     "ParallelBatchDataset",
@@ -268,6 +283,25 @@ class ParallelBatchDataset(TensorOp[TVariant]):
 
 DEFAULTS = ParallelBatchDataset.Options()
 MERGE = merging(ParallelBatchDataset.Options)
+
+
+def _holds(
+    batch_size: object, num_parallel_calls: object, drop_remainder: object
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(num_parallel_calls) == 1
+            and value_of(num_parallel_calls) <= 1048576
+            and elements_of(batch_size) == 1
+            and elements_of(drop_remainder) == 1
+            and (
+                not value_of(drop_remainder)
+                or has_room("complex128", 2, value_of(batch_size))
+            )
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -324,7 +358,10 @@ def parallel_batch_dataset(
         handle: variant, `scalar`. The data set of batches.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(num_parallel_calls) == 1`, `value(num_parallel_calls) <= 2**20`,
+            `elements(batch_size) == 1`, `elements(drop_remainder) == 1`, `not
+            value(drop_remainder) or memory("complex128", 2, value(batch_size))`.
 
     Example:
         >>> five = tf.data.Dataset.range(5)._variant_tensor
@@ -354,6 +391,7 @@ def parallel_batch_dataset(
                 or fits(TInt64, num_parallel_calls)
             )
             and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
+            and _holds(batch_size, num_parallel_calls, drop_remainder)
         ):
             _result = execute(
                 "ParallelBatchDataset",

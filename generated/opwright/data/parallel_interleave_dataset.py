@@ -20,11 +20,13 @@ from opwright_runtime.gencode import (
     as_shapes,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
     merging,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -92,6 +94,12 @@ class ParallelInterleaveDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "ParallelInterleaveDataset"
+    REQUIRES = (
+        "elements(cycle_length) == 1",
+        "value(cycle_length) <= 2**20",
+        "elements(prefetch_input_elements) == 1",
+        "value(prefetch_input_elements) <= 2**20",
+    )
     SHAPES = {
         "input_dataset": "()",
         "other_arguments": "(...,)",
@@ -194,7 +202,10 @@ class ParallelInterleaveDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of what all of these data sets hold.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(cycle_length) == 1`, `value(cycle_length) <= 2**20`,
+                `elements(prefetch_input_elements) == 1`,
+                `value(prefetch_input_elements) <= 2**20`.
 
         Example:
             >>> spec = tf.TensorSpec([], tf.int64)
@@ -243,6 +254,7 @@ class ParallelInterleaveDataset(TensorOp[TVariant]):
                     <= 9223372036854775807
                     or fits(TInt64, prefetch_input_elements)
                 )
+                and _holds(cycle_length, prefetch_input_elements)
             ):
                 op.handle = execute(
                     "ParallelInterleaveDataset",
@@ -289,6 +301,19 @@ class ParallelInterleaveDataset(TensorOp[TVariant]):
 
 DEFAULTS = ParallelInterleaveDataset.Options()
 MERGE = merging(ParallelInterleaveDataset.Options)
+
+
+def _holds(cycle_length: object, prefetch_input_elements: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(cycle_length) == 1
+            and value_of(cycle_length) <= 1048576
+            and elements_of(prefetch_input_elements) == 1
+            and value_of(prefetch_input_elements) <= 1048576
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -351,7 +376,10 @@ def parallel_interleave_dataset(
         handle: variant, `scalar`. The data set of what all of these data sets hold.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(cycle_length) == 1`, `value(cycle_length) <= 2**20`,
+            `elements(prefetch_input_elements) == 1`,
+            `value(prefetch_input_elements) <= 2**20`.
 
     Example:
         >>> spec = tf.TensorSpec([], tf.int64)
@@ -398,6 +426,7 @@ def parallel_interleave_dataset(
                 <= 9223372036854775807
                 or fits(TInt64, prefetch_input_elements)
             )
+            and _holds(cycle_length, prefetch_input_elements)
         ):
             _result = execute(
                 "ParallelInterleaveDataset",

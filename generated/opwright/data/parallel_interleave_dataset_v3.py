@@ -19,11 +19,13 @@ from opwright_runtime.gencode import (
     as_shapes,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
     merging,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -87,6 +89,10 @@ class ParallelInterleaveDatasetV3(TensorOp[TVariant]):
     """
 
     OP_NAME = "ParallelInterleaveDatasetV3"
+    REQUIRES = (
+        "elements(cycle_length) == 1",
+        "value(cycle_length) <= 2**20",
+    )
     SHAPES = {
         "input_dataset": "()",
         "other_arguments": "(...,)",
@@ -190,7 +196,8 @@ class ParallelInterleaveDatasetV3(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of what all of these data sets hold.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(cycle_length) == 1`, `value(cycle_length) <= 2**20`.
 
         Example:
             >>> spec = tf.TensorSpec([], tf.int64)
@@ -230,6 +237,7 @@ class ParallelInterleaveDatasetV3(TensorOp[TVariant]):
                     <= 9223372036854775807
                     or fits(TInt64, num_parallel_calls)
                 )
+                and _holds(cycle_length)
             ):
                 op.handle = execute(
                     "ParallelInterleaveDatasetV3",
@@ -275,6 +283,14 @@ class ParallelInterleaveDatasetV3(TensorOp[TVariant]):
 
 DEFAULTS = ParallelInterleaveDatasetV3.Options()
 MERGE = merging(ParallelInterleaveDatasetV3.Options)
+
+
+def _holds(cycle_length: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(cycle_length) == 1 and value_of(cycle_length) <= 1048576
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -333,7 +349,8 @@ def parallel_interleave_dataset_v3(
         handle: variant, `scalar`. The data set of what all of these data sets hold.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(cycle_length) == 1`, `value(cycle_length) <= 2**20`.
 
     Example:
         >>> spec = tf.TensorSpec([], tf.int64)
@@ -369,6 +386,7 @@ def parallel_interleave_dataset_v3(
                 and -9223372036854775808 <= num_parallel_calls <= 9223372036854775807
                 or fits(TInt64, num_parallel_calls)
             )
+            and _holds(cycle_length)
         ):
             _result = execute(
                 "ParallelInterleaveDatasetV3",

@@ -19,11 +19,13 @@ from opwright_runtime.gencode import (
     as_shapes,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
     merging,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -94,6 +96,10 @@ class ParallelInterleaveDatasetV4(TensorOp[TVariant]):
     """
 
     OP_NAME = "ParallelInterleaveDatasetV4"
+    REQUIRES = (
+        "elements(cycle_length) == 1",
+        "value(cycle_length) <= 2**20",
+    )
     SHAPES = {
         "input_dataset": "()",
         "other_arguments": "(...,)",
@@ -209,7 +215,8 @@ class ParallelInterleaveDatasetV4(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of what all of these data sets hold.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(cycle_length) == 1`, `value(cycle_length) <= 2**20`.
 
         Example:
             >>> spec = tf.TensorSpec([], tf.int64)
@@ -265,6 +272,7 @@ class ParallelInterleaveDatasetV4(TensorOp[TVariant]):
                     <= 9223372036854775807
                     or fits(TInt64, num_parallel_calls)
                 )
+                and _holds(cycle_length)
             ):
                 op.handle = execute(
                     "ParallelInterleaveDatasetV4",
@@ -314,6 +322,14 @@ class ParallelInterleaveDatasetV4(TensorOp[TVariant]):
 
 DEFAULTS = ParallelInterleaveDatasetV4.Options()
 MERGE = merging(ParallelInterleaveDatasetV4.Options)
+
+
+def _holds(cycle_length: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(cycle_length) == 1 and value_of(cycle_length) <= 1048576
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -383,7 +399,8 @@ def parallel_interleave_dataset_v4(
         handle: variant, `scalar`. The data set of what all of these data sets hold.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(cycle_length) == 1`, `value(cycle_length) <= 2**20`.
 
     Example:
         >>> spec = tf.TensorSpec([], tf.int64)
@@ -435,6 +452,7 @@ def parallel_interleave_dataset_v4(
                 and -9223372036854775808 <= num_parallel_calls <= 9223372036854775807
                 or fits(TInt64, num_parallel_calls)
             )
+            and _holds(cycle_length)
         ):
             _result = execute(
                 "ParallelInterleaveDatasetV4",

@@ -21,6 +21,7 @@ from opwright_runtime.gencode import (
     fits,
     is_eager,
     least_of,
+    most_of,
     new,
 )
 from typing_extensions import Never
@@ -81,6 +82,7 @@ class RebatchDatasetV2(TensorOp[TVariant]):
     REQUIRES = (
         "elements(batch_sizes) > 0",
         "least(batch_sizes) >= 0",
+        "most(batch_sizes) < 2**40",
     )
     SHAPES = {
         "input_dataset": "()",
@@ -140,7 +142,8 @@ class RebatchDatasetV2(TensorOp[TVariant]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(batch_sizes) > 0`, `least(batch_sizes) >= 0`.
+                `elements(batch_sizes) > 0`, `least(batch_sizes) >= 0`,
+                `most(batch_sizes) < 2**40`.
 
         Example:
             >>> batches = tf.data.Dataset.range(7).batch(4)._variant_tensor
@@ -192,7 +195,11 @@ class RebatchDatasetV2(TensorOp[TVariant]):
 def _holds(batch_sizes: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(batch_sizes) > 0 and least_of(batch_sizes) >= 0
+        return (
+            elements_of(batch_sizes) > 0
+            and least_of(batch_sizes) >= 0
+            and most_of(batch_sizes) < 1099511627776
+        )
     except Exception:
         return False
 
@@ -240,7 +247,7 @@ def rebatch_dataset_v2(
 
     Raises:
         OpError: the op refuses an argument. The call needs `elements(batch_sizes) > 0`,
-            `least(batch_sizes) >= 0`.
+            `least(batch_sizes) >= 0`, `most(batch_sizes) < 2**40`.
 
     Example:
         >>> batches = tf.data.Dataset.range(7).batch(4)._variant_tensor

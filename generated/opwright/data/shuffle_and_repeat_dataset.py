@@ -20,11 +20,14 @@ from opwright_runtime.gencode import (
     as_shapes,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
+    has_room,
     is_eager,
     merging,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -85,6 +88,10 @@ class ShuffleAndRepeatDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "ShuffleAndRepeatDataset"
+    REQUIRES = (
+        "elements(buffer_size) == 1",
+        'memory("complex128", 2, value(buffer_size))',
+    )
     SHAPES = {
         "input_dataset": "()",
         "buffer_size": "()",
@@ -185,7 +192,9 @@ class ShuffleAndRepeatDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set in another order.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(buffer_size) == 1`,
+                `memory("complex128", 2, value(buffer_size))`.
 
         Example:
             >>> three = tf.data.Dataset.range(3)
@@ -228,6 +237,7 @@ class ShuffleAndRepeatDataset(TensorOp[TVariant]):
                     and -9223372036854775808 <= count <= 9223372036854775807
                     or fits(TInt64, count)
                 )
+                and _holds(buffer_size)
             ):
                 op.handle = execute(
                     "ShuffleAndRepeatDataset",
@@ -264,6 +274,16 @@ class ShuffleAndRepeatDataset(TensorOp[TVariant]):
 
 DEFAULTS = ShuffleAndRepeatDataset.Options()
 MERGE = merging(ShuffleAndRepeatDataset.Options)
+
+
+def _holds(buffer_size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(buffer_size) == 1 and has_room(
+            "complex128", 2, value_of(buffer_size)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -317,7 +337,8 @@ def shuffle_and_repeat_dataset(
         handle: variant, `scalar`. The data set in another order.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(buffer_size) == 1`, `memory("complex128", 2, value(buffer_size))`.
 
     Example:
         >>> three = tf.data.Dataset.range(3)
@@ -358,6 +379,7 @@ def shuffle_and_repeat_dataset(
                 and -9223372036854775808 <= count <= 9223372036854775807
                 or fits(TInt64, count)
             )
+            and _holds(buffer_size)
         ):
             _result = execute(
                 "ShuffleAndRepeatDataset",

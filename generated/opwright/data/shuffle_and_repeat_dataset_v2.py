@@ -20,11 +20,14 @@ from opwright_runtime.gencode import (
     as_shapes,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
+    has_room,
     is_eager,
     merging,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -88,6 +91,10 @@ class ShuffleAndRepeatDatasetV2(TensorOp[TVariant]):
     """
 
     OP_NAME = "ShuffleAndRepeatDatasetV2"
+    REQUIRES = (
+        "elements(buffer_size) == 1",
+        'memory("complex128", 2, value(buffer_size))',
+    )
     SHAPES = {
         "input_dataset": "()",
         "buffer_size": "()",
@@ -191,7 +198,9 @@ class ShuffleAndRepeatDatasetV2(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set in another order.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(buffer_size) == 1`,
+                `memory("complex128", 2, value(buffer_size))`.
 
         Example:
             >>> three = tf.data.Dataset.range(3)
@@ -235,6 +244,7 @@ class ShuffleAndRepeatDatasetV2(TensorOp[TVariant]):
                     and -9223372036854775808 <= count <= 9223372036854775807
                     or fits(TInt64, count)
                 )
+                and _holds(buffer_size)
             ):
                 op.handle = execute(
                     "ShuffleAndRepeatDatasetV2",
@@ -272,6 +282,16 @@ class ShuffleAndRepeatDatasetV2(TensorOp[TVariant]):
 
 DEFAULTS = ShuffleAndRepeatDatasetV2.Options()
 MERGE = merging(ShuffleAndRepeatDatasetV2.Options)
+
+
+def _holds(buffer_size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(buffer_size) == 1 and has_room(
+            "complex128", 2, value_of(buffer_size)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -328,7 +348,8 @@ def shuffle_and_repeat_dataset_v2(
         handle: variant, `scalar`. The data set in another order.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(buffer_size) == 1`, `memory("complex128", 2, value(buffer_size))`.
 
     Example:
         >>> three = tf.data.Dataset.range(3)
@@ -370,6 +391,7 @@ def shuffle_and_repeat_dataset_v2(
                 and -9223372036854775808 <= count <= 9223372036854775807
                 or fits(TInt64, count)
             )
+            and _holds(buffer_size)
         ):
             _result = execute(
                 "ShuffleAndRepeatDatasetV2",

@@ -20,11 +20,14 @@ from opwright_runtime.gencode import (
     as_shapes,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
+    has_room,
     is_eager,
     merging,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -81,6 +84,10 @@ class ShuffleDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "ShuffleDataset"
+    REQUIRES = (
+        "elements(buffer_size) == 1",
+        'memory("complex128", 2, value(buffer_size))',
+    )
     SHAPES = {
         "input_dataset": "()",
         "buffer_size": "()",
@@ -174,7 +181,9 @@ class ShuffleDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set in another order.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(buffer_size) == 1`,
+                `memory("complex128", 2, value(buffer_size))`.
 
         Example:
             >>> ten = tf.data.Dataset.range(10)
@@ -210,6 +219,7 @@ class ShuffleDataset(TensorOp[TVariant]):
                     and -9223372036854775808 <= seed2 <= 9223372036854775807
                     or fits(TInt64, seed2)
                 )
+                and _holds(buffer_size)
             ):
                 op.handle = execute(
                     "ShuffleDataset",
@@ -245,6 +255,16 @@ class ShuffleDataset(TensorOp[TVariant]):
 
 DEFAULTS = ShuffleDataset.Options()
 MERGE = merging(ShuffleDataset.Options)
+
+
+def _holds(buffer_size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(buffer_size) == 1 and has_room(
+            "complex128", 2, value_of(buffer_size)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -294,7 +314,8 @@ def shuffle_dataset(
         handle: variant, `scalar`. The data set in another order.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(buffer_size) == 1`, `memory("complex128", 2, value(buffer_size))`.
 
     Example:
         >>> ten = tf.data.Dataset.range(10)
@@ -328,6 +349,7 @@ def shuffle_dataset(
                 and -9223372036854775808 <= seed2 <= 9223372036854775807
                 or fits(TInt64, seed2)
             )
+            and _holds(buffer_size)
         ):
             _result = execute(
                 "ShuffleDataset",

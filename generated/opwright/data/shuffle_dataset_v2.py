@@ -19,11 +19,14 @@ from opwright_runtime.gencode import (
     as_shapes,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
+    has_room,
     is_eager,
     merging,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -80,6 +83,10 @@ class ShuffleDatasetV2(TensorOp[TVariant]):
     """
 
     OP_NAME = "ShuffleDatasetV2"
+    REQUIRES = (
+        "elements(buffer_size) == 1",
+        'memory("complex128", 2, value(buffer_size))',
+    )
     SHAPES = {
         "input_dataset": "()",
         "buffer_size": "()",
@@ -159,7 +166,9 @@ class ShuffleDatasetV2(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set in another order.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(buffer_size) == 1`,
+                `memory("complex128", 2, value(buffer_size))`.
 
         Example:
             >>> ten = tf.data.Dataset.range(10)
@@ -184,6 +193,7 @@ class ShuffleDatasetV2(TensorOp[TVariant]):
                     and -9223372036854775808 <= buffer_size <= 9223372036854775807
                     or fits(TInt64, buffer_size)
                 )
+                and _holds(buffer_size)
             ):
                 op.handle = execute(
                     "ShuffleDatasetV2",
@@ -215,6 +225,16 @@ class ShuffleDatasetV2(TensorOp[TVariant]):
 
 DEFAULTS = ShuffleDatasetV2.Options()
 MERGE = merging(ShuffleDatasetV2.Options)
+
+
+def _holds(buffer_size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(buffer_size) == 1 and has_room(
+            "complex128", 2, value_of(buffer_size)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -259,7 +279,8 @@ def shuffle_dataset_v2(
         handle: variant, `scalar`. The data set in another order.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(buffer_size) == 1`, `memory("complex128", 2, value(buffer_size))`.
 
     Example:
         >>> ten = tf.data.Dataset.range(10)
@@ -274,11 +295,15 @@ def shuffle_dataset_v2(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager() and (
-            type(buffer_size) is EagerTensor
-            or type(buffer_size) is int
-            and -9223372036854775808 <= buffer_size <= 9223372036854775807
-            or fits(TInt64, buffer_size)
+        if (
+            is_eager()
+            and (
+                type(buffer_size) is EagerTensor
+                or type(buffer_size) is int
+                and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                or fits(TInt64, buffer_size)
+            )
+            and _holds(buffer_size)
         ):
             _result = execute(
                 "ShuffleDatasetV2",

@@ -18,11 +18,14 @@ from opwright_runtime.gencode import (
     as_shapes,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
+    has_room,
     is_eager,
     merging,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -91,6 +94,10 @@ class ShuffleDatasetV3(TensorOp[TVariant]):
     """
 
     OP_NAME = "ShuffleDatasetV3"
+    REQUIRES = (
+        "elements(buffer_size) == 1",
+        'memory("complex128", 2, value(buffer_size))',
+    )
     SHAPES = {
         "input_dataset": "()",
         "buffer_size": "()",
@@ -197,7 +204,9 @@ class ShuffleDatasetV3(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set in another order.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(buffer_size) == 1`,
+                `memory("complex128", 2, value(buffer_size))`.
 
         Example:
             >>> ten = tf.data.Dataset.range(10)
@@ -235,6 +244,7 @@ class ShuffleDatasetV3(TensorOp[TVariant]):
                     and -9223372036854775808 <= seed2 <= 9223372036854775807
                     or fits(TInt64, seed2)
                 )
+                and _holds(buffer_size)
             ):
                 op.handle = execute(
                     "ShuffleDatasetV3",
@@ -271,6 +281,16 @@ class ShuffleDatasetV3(TensorOp[TVariant]):
 
 DEFAULTS = ShuffleDatasetV3.Options()
 MERGE = merging(ShuffleDatasetV3.Options)
+
+
+def _holds(buffer_size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(buffer_size) == 1 and has_room(
+            "complex128", 2, value_of(buffer_size)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -331,7 +351,8 @@ def shuffle_dataset_v3(
         handle: variant, `scalar`. The data set in another order.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(buffer_size) == 1`, `memory("complex128", 2, value(buffer_size))`.
 
     Example:
         >>> ten = tf.data.Dataset.range(10)
@@ -367,6 +388,7 @@ def shuffle_dataset_v3(
                 and -9223372036854775808 <= seed2 <= 9223372036854775807
                 or fits(TInt64, seed2)
             )
+            and _holds(buffer_size)
         ):
             _result = execute(
                 "ShuffleDatasetV3",

@@ -18,11 +18,14 @@ from opwright_runtime.gencode import (
     as_shapes,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
+    has_room,
     is_eager,
     merging,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -81,6 +84,10 @@ class SlidingWindowDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "SlidingWindowDataset"
+    REQUIRES = (
+        "elements(window_size) == 1",
+        'memory("complex128", 2, value(window_size))',
+    )
     SHAPES = {
         "input_dataset": "()",
         "window_size": "()",
@@ -167,7 +174,9 @@ class SlidingWindowDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of windows.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(window_size) == 1`,
+                `memory("complex128", 2, value(window_size))`.
 
         Example:
             >>> five = tf.data.Dataset.range(5)._variant_tensor
@@ -204,6 +213,7 @@ class SlidingWindowDataset(TensorOp[TVariant]):
                     and -9223372036854775808 <= window_stride <= 9223372036854775807
                     or fits(TInt64, window_stride)
                 )
+                and _holds(window_size)
             ):
                 op.handle = execute(
                     "SlidingWindowDataset",
@@ -236,6 +246,16 @@ class SlidingWindowDataset(TensorOp[TVariant]):
 
 DEFAULTS = SlidingWindowDataset.Options()
 MERGE = merging(SlidingWindowDataset.Options)
+
+
+def _holds(window_size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(window_size) == 1 and has_room(
+            "complex128", 2, value_of(window_size)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -285,7 +305,8 @@ def sliding_window_dataset(
         handle: variant, `scalar`. The data set of windows.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(window_size) == 1`, `memory("complex128", 2, value(window_size))`.
 
     Example:
         >>> five = tf.data.Dataset.range(5)._variant_tensor
@@ -320,6 +341,7 @@ def sliding_window_dataset(
                 and -9223372036854775808 <= window_stride <= 9223372036854775807
                 or fits(TInt64, window_stride)
             )
+            and _holds(window_size)
         ):
             _result = execute(
                 "SlidingWindowDataset",

@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    results_of,
 )
 from typing_extensions import Never
 
@@ -76,6 +77,7 @@ class PartitionedCall(Op):
     """
 
     OP_NAME = "PartitionedCall"
+    REQUIRES = ("results(f) <= len(Tout)",)
     SHAPES = {
         "args": "(...,)",
         "output": "(...,)",
@@ -170,7 +172,8 @@ class PartitionedCall(Op):
             output: list of tensors of `Tout`, `...`. What `f` returns.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `results(f) <= len(Tout)`.
 
         Example:
             >>> spec = tf.TensorSpec([], tf.float32)
@@ -185,7 +188,7 @@ class PartitionedCall(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(Tout, f):
                 op.output = execute(
                     "PartitionedCall",
                     None,
@@ -220,6 +223,14 @@ class PartitionedCall(Op):
 
 DEFAULTS = PartitionedCall.Options()
 MERGE = merging(PartitionedCall.Options)
+
+
+def _holds(Tout: Sequence[object], f: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return results_of(f) <= len(Tout)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -268,7 +279,7 @@ def partitioned_call(
         output: list of tensors of `Tout`, `...`. What `f` returns.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `results(f) <= len(Tout)`.
 
     Example:
         >>> spec = tf.TensorSpec([], tf.float32)
@@ -282,7 +293,7 @@ def partitioned_call(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if is_eager():
+        if is_eager() and _holds(Tout, f):
             _result = execute(
                 "PartitionedCall",
                 name,

@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     execute,
     is_eager,
     new,
+    results_of,
 )
 from typing_extensions import Never
 
@@ -72,7 +73,10 @@ class RemoteCall(Op):
     """
 
     OP_NAME = "RemoteCall"
-    REQUIRES = ("elements(target) == 1",)
+    REQUIRES = (
+        "elements(target) == 1",
+        "results(f) <= len(Tout)",
+    )
     SHAPES = {
         "target": "()",
         "args": "(...,)",
@@ -124,7 +128,8 @@ class RemoteCall(Op):
             output: list of tensors of `Tout`, `...`. What `f` returns.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `elements(target) == 1`.
+            OpError: the op refuses an argument. The call needs `elements(target) == 1`,
+                `results(f) <= len(Tout)`.
 
         Example:
             >>> spec = tf.TensorSpec([], tf.float32)
@@ -138,7 +143,7 @@ class RemoteCall(Op):
         op: RemoteCall = new(RemoteCall)
         fast_path_error = None
         try:
-            if scope.eager and is_eager() and _holds(target):
+            if scope.eager and is_eager() and _holds(target, Tout, f):
                 op.output = execute(
                     "RemoteCall", None, target, args, "Tout", as_dtypes(Tout), "f", f
                 )
@@ -148,10 +153,10 @@ class RemoteCall(Op):
         return op._build(scope, (target, args), {"Tout": Tout, "f": f}, fast_path_error)
 
 
-def _holds(target: object) -> bool:
+def _holds(target: object, Tout: Sequence[object], f: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(target) == 1
+        return elements_of(target) == 1 and results_of(f) <= len(Tout)
     except Exception:
         return False
 
@@ -194,7 +199,8 @@ def remote_call(
         output: list of tensors of `Tout`, `...`. What `f` returns.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `elements(target) == 1`.
+        OpError: the op refuses an argument. The call needs `elements(target) == 1`,
+            `results(f) <= len(Tout)`.
 
     Example:
         >>> spec = tf.TensorSpec([], tf.float32)
@@ -208,7 +214,7 @@ def remote_call(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if is_eager() and _holds(target):
+        if is_eager() and _holds(target, Tout, f):
             _result = execute(
                 "RemoteCall", name, target, args, "Tout", as_dtypes(Tout), "f", f
             )

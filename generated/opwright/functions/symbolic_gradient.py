@@ -16,6 +16,7 @@ from opwright_runtime.gencode import (
     execute,
     is_eager,
     new,
+    results_of,
 )
 from typing_extensions import Never
 
@@ -74,6 +75,7 @@ class SymbolicGradient(Op):
     """
 
     OP_NAME = "SymbolicGradient"
+    REQUIRES = ("results(f) > 0",)
     SHAPES = {
         "input": "(*x[i],)",
         "output": "(*x[i],)",
@@ -124,7 +126,7 @@ class SymbolicGradient(Op):
                 its shape.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `results(f) > 0`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -140,7 +142,7 @@ class SymbolicGradient(Op):
         op: SymbolicGradient = new(SymbolicGradient)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(f):
                 op.output = execute(
                     "SymbolicGradient", None, input, "Tout", as_dtypes(Tout), "f", f
                 )
@@ -148,6 +150,14 @@ class SymbolicGradient(Op):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input,), {"Tout": Tout, "f": f}, fast_path_error)
+
+
+def _holds(f: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return results_of(f) > 0
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -188,7 +198,7 @@ def symbolic_gradient(
             shape.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `results(f) > 0`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -204,7 +214,7 @@ def symbolic_gradient(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if is_eager():
+        if is_eager() and _holds(f):
             _result = execute(
                 "SymbolicGradient", name, input, "Tout", as_dtypes(Tout), "f", f
             )

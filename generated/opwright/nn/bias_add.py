@@ -76,6 +76,7 @@ class BiasAdd(TensorOp[T]):
     """
 
     OP_NAME = "BiasAdd"
+    REQUIRES = ("eager or rank(bias) == 1",)
     SHAPES = {
         "value": "(r, *x, bias) if data_format == 'NHWC' else (n, bias, r, *x)",
         "bias": "(bias,)",
@@ -153,7 +154,8 @@ class BiasAdd(TensorOp[T]):
                 sums.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `eager or rank(bias) == 1`.
 
         Example:
             >>> bias_add([[1, 2], [3, 4]], [10, 20]).numpy()
@@ -190,6 +192,14 @@ class BiasAdd(TensorOp[T]):
 
 DEFAULTS = BiasAdd.Options()
 MERGE = merging(BiasAdd.Options)
+
+
+def _holds() -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -230,7 +240,7 @@ def bias_add(
         output: `T`, `r *x bias if data_format == "NHWC" else n bias r *x`. The sums.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `eager or rank(bias) == 1`.
 
     Example:
         >>> bias_add([[1, 2], [3, 4]], [10, 20]).numpy()

@@ -67,6 +67,7 @@ class BiasAddV1(TensorOp[T]):
     """
 
     OP_NAME = "BiasAddV1"
+    REQUIRES = ("eager or rank(bias) == 1",)
     SHAPES = {
         "value": "where((*x, bias), len(x) >= 1)",
         "bias": "(bias,)",
@@ -112,7 +113,8 @@ class BiasAddV1(TensorOp[T]):
             output: `T`, `*x bias`. The sums.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `eager or rank(bias) == 1`.
 
         Example:
             >>> bias_add_v1([[1, 2], [3, 4]], [10, 20]).numpy()
@@ -137,6 +139,14 @@ class BiasAddV1(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (value, bias), {}, fast_path_error)
+
+
+def _holds() -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -170,7 +180,7 @@ def bias_add_v1(
         output: `T`, `*x bias`. The sums.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `eager or rank(bias) == 1`.
 
     Example:
         >>> bias_add_v1([[1, 2], [3, 4]], [10, 20]).numpy()

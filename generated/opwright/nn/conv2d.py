@@ -104,6 +104,7 @@ class Conv2D(TensorOp[T]):
         'len(explicit_paddings) == (8 if padding == "EXPLICIT" else 0)',
         "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
         "most(strides) * shape(filter)[2] < 2**29",
+        "len(explicit_paddings) == 0 or most(explicit_paddings) <= 2**28",
     )
     SHAPES = {
         "input": "(n, h, w, c) if data_format == 'NHWC' else (n, c, h, w)",
@@ -249,7 +250,8 @@ class Conv2D(TensorOp[T]):
                 `rank(input, filter) == 4`, `len(explicit_paddings) == (8 if padding ==
                 "EXPLICIT" else 0)`, `least(strides, dilations) >= -2**31 and
                 most(strides, dilations) < 2**31`,
-                `most(strides) * shape(filter)[2] < 2**29`.
+                `most(strides) * shape(filter)[2] < 2**29`, `len(explicit_paddings) == 0
+                or most(explicit_paddings) <= 2**28`.
 
         Example:
             >>> row = np.float32([1, 2, 4, 8]).reshape(1, 1, 4, 1)
@@ -340,6 +342,7 @@ def _holds(
             and (_most_of_strides := most_of(strides)) < 2147483648
             and most_of(dilations) < 2147483648
             and _most_of_strides * sizes_of(filter)[2] < 536870912
+            and (len(explicit_paddings) == 0 or most_of(explicit_paddings) <= 268435456)
         )
     except Exception:
         return False
@@ -416,7 +419,8 @@ def conv2d(
         OpError: the op refuses an argument. The call needs `rank(input, filter) == 4`,
             `len(explicit_paddings) == (8 if padding == "EXPLICIT" else 0)`,
             `least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31`,
-            `most(strides) * shape(filter)[2] < 2**29`.
+            `most(strides) * shape(filter)[2] < 2**29`, `len(explicit_paddings) == 0 or
+            most(explicit_paddings) <= 2**28`.
 
     Example:
         >>> row = np.float32([1, 2, 4, 8]).reshape(1, 1, 4, 1)

@@ -96,6 +96,7 @@ class DepthwiseConv2dNative(TensorOp[T]):
         "rank(input, filter) == 4",
         'len(explicit_paddings) == (8 if padding == "EXPLICIT" else 0)',
         "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+        "len(explicit_paddings) == 0 or most(explicit_paddings) <= 2**28",
     )
     SHAPES = {
         "input": "(n, h, w, c) if data_format == 'NHWC' else (n, c, h, w)",
@@ -221,7 +222,8 @@ class DepthwiseConv2dNative(TensorOp[T]):
             OpError: the op refuses an argument. The call needs
                 `rank(input, filter) == 4`, `len(explicit_paddings) == (8 if padding ==
                 "EXPLICIT" else 0)`, `least(strides, dilations) >= -2**31 and
-                most(strides, dilations) < 2**31`.
+                most(strides, dilations) < 2**31`, `len(explicit_paddings) == 0 or
+                most(explicit_paddings) <= 2**28`.
 
         Example:
             >>> image = np.float32([[1, 10], [2, 20], [3, 30]]).reshape(1, 1, 3, 2)
@@ -303,6 +305,7 @@ def _holds(
             and least_of(dilations) >= -2147483648
             and most_of(strides) < 2147483648
             and most_of(dilations) < 2147483648
+            and (len(explicit_paddings) == 0 or most_of(explicit_paddings) <= 268435456)
         )
     except Exception:
         return False
@@ -372,7 +375,8 @@ def depthwise_conv2d_native(
     Raises:
         OpError: the op refuses an argument. The call needs `rank(input, filter) == 4`,
             `len(explicit_paddings) == (8 if padding == "EXPLICIT" else 0)`,
-            `least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31`.
+            `least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31`,
+            `len(explicit_paddings) == 0 or most(explicit_paddings) <= 2**28`.
 
     Example:
         >>> image = np.float32([[1, 10], [2, 20], [3, 30]]).reshape(1, 1, 3, 2)

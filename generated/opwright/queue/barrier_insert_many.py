@@ -67,6 +67,7 @@ class BarrierInsertMany(Op):
     """
 
     OP_NAME = "BarrierInsertMany"
+    REQUIRES = ("component_index >= 0",)
     SHAPES = {
         "handle": "(2,)",
         "keys": "(n,)",
@@ -112,7 +113,7 @@ class BarrierInsertMany(Op):
             component_index: int. Which component of the entries is set, from 0 on.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `component_index >= 0`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -127,7 +128,7 @@ class BarrierInsertMany(Op):
         op: BarrierInsertMany = new(BarrierInsertMany)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(component_index):
                 execute(
                     "BarrierInsertMany",
                     None,
@@ -146,6 +147,14 @@ class BarrierInsertMany(Op):
             {"component_index": component_index},
             fast_path_error,
         )
+
+
+def _holds(component_index: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return component_index >= 0
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -181,7 +190,7 @@ def barrier_insert_many(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `component_index >= 0`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -196,7 +205,7 @@ def barrier_insert_many(
     fast_path_error = None
     _result: Operation | None
     try:
-        if is_eager():
+        if is_eager() and _holds(component_index):
             _result = execute(
                 "BarrierInsertMany",
                 name,

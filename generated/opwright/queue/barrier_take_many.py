@@ -16,11 +16,13 @@ from opwright_runtime.gencode import (
     as_dtypes,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
     merging,
     new,
+    value_of,
 )
 from typing_extensions import NamedTuple, Never
 
@@ -93,6 +95,10 @@ class BarrierTakeMany(Op):
     """
 
     OP_NAME = "BarrierTakeMany"
+    REQUIRES = (
+        "elements(num_elements) == 1",
+        "value(num_elements) >= 0",
+    )
     SHAPES = {
         "handle": "(2,)",
         "num_elements": "()",
@@ -199,7 +205,8 @@ class BarrierTakeMany(Op):
                 components, with a row for each entry.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(num_elements) == 1`, `value(num_elements) >= 0`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -225,6 +232,7 @@ class BarrierTakeMany(Op):
                     and -2147483648 <= num_elements <= 2147483647
                     or fits(TInt32, num_elements)
                 )
+                and _holds(num_elements)
             ):
                 op.indices, op.keys, op.values = execute(
                     "BarrierTakeMany",
@@ -258,6 +266,14 @@ class BarrierTakeMany(Op):
 
 DEFAULTS = BarrierTakeMany.Options()
 MERGE = merging(BarrierTakeMany.Options)
+
+
+def _holds(num_elements: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(num_elements) == 1 and value_of(num_elements) >= 0
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -309,7 +325,8 @@ def barrier_take_many(
             with a row for each entry.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(num_elements) == 1`, `value(num_elements) >= 0`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -325,11 +342,15 @@ def barrier_take_many(
     fast_path_error = None
     _result: BarrierTakeManyOutputs
     try:
-        if is_eager() and (
-            type(num_elements) is EagerTensor
-            or type(num_elements) is int
-            and -2147483648 <= num_elements <= 2147483647
-            or fits(TInt32, num_elements)
+        if (
+            is_eager()
+            and (
+                type(num_elements) is EagerTensor
+                or type(num_elements) is int
+                and -2147483648 <= num_elements <= 2147483647
+                or fits(TInt32, num_elements)
+            )
+            and _holds(num_elements)
         ):
             _result = BarrierTakeManyOutputs._make(
                 execute(

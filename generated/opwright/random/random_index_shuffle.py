@@ -86,7 +86,7 @@ class RandomIndexShuffle(TensorOp[Dtype]):
 
     OP_NAME = "RandomIndexShuffle"
     REQUIRES = (
-        "4 <= rounds <= 2**20",
+        "4 <= rounds <= 2**8",
         "rounds % 2 == 0",
     )
     SHAPES = {
@@ -173,7 +173,7 @@ class RandomIndexShuffle(TensorOp[Dtype]):
             output: `dtype`, `scalar | n`. Positions after it.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `4 <= rounds <= 2**20`,
+            OpError: the op refuses an argument. The call needs `4 <= rounds <= 2**8`,
                 `rounds % 2 == 0`.
 
         Example:
@@ -219,7 +219,7 @@ MERGE = merging(RandomIndexShuffle.Options)
 def _holds(rounds: int) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return 4 <= rounds <= 1048576 and rounds % 2 == 0
+        return 4 <= rounds <= 256 and rounds % 2 == 0
     except Exception:
         return False
 
@@ -271,7 +271,7 @@ def random_index_shuffle(
         output: `dtype`, `scalar | n`. Positions after it.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `4 <= rounds <= 2**20`,
+        OpError: the op refuses an argument. The call needs `4 <= rounds <= 2**8`,
             `rounds % 2 == 0`.
 
     Example:

@@ -13,9 +13,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
+    has_room,
     is_eager,
+    most_of,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -73,6 +76,7 @@ class TensorArrayScatterV3(TensorOp[TFloat32]):
     """
 
     OP_NAME = "TensorArrayScatterV3"
+    REQUIRES = ('elements(indices) == 0 or memory("complex128", 8, most(indices))',)
     SHAPES = {
         "handle": "(2,)",
         "indices": "(m,)",
@@ -123,7 +127,8 @@ class TensorArrayScatterV3(TensorOp[TFloat32]):
             flow_out: float32, `scalar`. The flow for what has to come after this.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(indices) == 0
+                or memory("complex128", 8, most(indices))`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -148,6 +153,7 @@ class TensorArrayScatterV3(TensorOp[TFloat32]):
                     and -2147483648 <= indices <= 2147483647
                     or fits(TInt32, indices)
                 )
+                and _holds(indices)
             ):
                 op.flow_out = execute(
                     "TensorArrayScatterV3", None, handle, indices, value, flow_in
@@ -156,6 +162,14 @@ class TensorArrayScatterV3(TensorOp[TFloat32]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (handle, indices, value, flow_in), {}, fast_path_error)
+
+
+def _holds(indices: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(indices) == 0 or has_room("complex128", 8, most_of(indices))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -193,7 +207,8 @@ def tensor_array_scatter_v3(
         flow_out: float32, `scalar`. The flow for what has to come after this.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(indices) == 0 or
+            memory("complex128", 8, most(indices))`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -209,11 +224,15 @@ def tensor_array_scatter_v3(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if is_eager() and (
-            type(indices) is EagerTensor
-            or type(indices) is int
-            and -2147483648 <= indices <= 2147483647
-            or fits(TInt32, indices)
+        if (
+            is_eager()
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+            and _holds(indices)
         ):
             _result = execute(
                 "TensorArrayScatterV3", name, handle, indices, value, flow_in

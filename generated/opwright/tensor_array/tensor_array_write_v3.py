@@ -13,10 +13,13 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
+    has_room,
     is_eager,
     new,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -73,6 +76,10 @@ class TensorArrayWriteV3(TensorOp[TFloat32]):
     """
 
     OP_NAME = "TensorArrayWriteV3"
+    REQUIRES = (
+        "elements(index) == 1",
+        'memory("complex128", 8, value(index))',
+    )
     SHAPES = {
         "handle": "(2,)",
         "index": "()",
@@ -124,7 +131,8 @@ class TensorArrayWriteV3(TensorOp[TFloat32]):
             flow_out: float32, `scalar`. The flow for what has to come after this.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(index) == 1`,
+                `memory("complex128", 8, value(index))`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -148,6 +156,7 @@ class TensorArrayWriteV3(TensorOp[TFloat32]):
                     and -2147483648 <= index <= 2147483647
                     or fits(TInt32, index)
                 )
+                and _holds(index)
             ):
                 op.flow_out = execute(
                     "TensorArrayWriteV3", None, handle, index, value, flow_in
@@ -156,6 +165,14 @@ class TensorArrayWriteV3(TensorOp[TFloat32]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (handle, index, value, flow_in), {}, fast_path_error)
+
+
+def _holds(index: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(index) == 1 and has_room("complex128", 8, value_of(index))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -194,7 +211,8 @@ def tensor_array_write_v3(
         flow_out: float32, `scalar`. The flow for what has to come after this.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(index) == 1`,
+            `memory("complex128", 8, value(index))`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -209,11 +227,15 @@ def tensor_array_write_v3(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if is_eager() and (
-            type(index) is EagerTensor
-            or type(index) is int
-            and -2147483648 <= index <= 2147483647
-            or fits(TInt32, index)
+        if (
+            is_eager()
+            and (
+                type(index) is EagerTensor
+                or type(index) is int
+                and -2147483648 <= index <= 2147483647
+                or fits(TInt32, index)
+            )
+            and _holds(index)
         ):
             _result = execute("TensorArrayWriteV3", name, handle, index, value, flow_in)
             return _result

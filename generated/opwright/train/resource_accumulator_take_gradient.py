@@ -14,8 +14,10 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     TensorOp,
+    are_held,
     as_dtype,
     describe_missing_args,
+    dtype_name,
     elements_of,
     execute,
     fits,
@@ -86,6 +88,7 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
     REQUIRES = (
         "handles(handle) == 1",
         "elements(num_required) == 1",
+        "holds(handle, dtype)",
     )
     SHAPES = {
         "handle": "()",
@@ -144,7 +147,7 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `handles(handle) == 1`,
-                `elements(num_required) == 1`.
+                `elements(num_required) == 1`, `holds(handle, dtype)`.
 
         Example:
             >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])
@@ -169,7 +172,7 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
                     and -2147483648 <= num_required <= 2147483647
                     or fits(TInt32, num_required)
                 )
-                and _holds(handle, num_required)
+                and _holds(handle, num_required, dtype)
             ):
                 op.average = execute(
                     "ResourceAccumulatorTakeGradient",
@@ -187,10 +190,14 @@ class ResourceAccumulatorTakeGradient(TensorOp[Dtype]):
         )
 
 
-def _holds(handle: object, num_required: object) -> bool:
+def _holds(handle: object, num_required: object, dtype: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(handle) == 1 and elements_of(num_required) == 1
+        return (
+            elements_of(handle) == 1
+            and elements_of(num_required) == 1
+            and are_held(dtype_name(dtype), handle)
+        )
     except Exception:
         return False
 
@@ -236,7 +243,7 @@ def resource_accumulator_take_gradient(
 
     Raises:
         OpError: the op refuses an argument. The call needs `handles(handle) == 1`,
-            `elements(num_required) == 1`.
+            `elements(num_required) == 1`, `holds(handle, dtype)`.
 
     Example:
         >>> sums = opwright.train.resource_conditional_accumulator(tf.float32, [2])
@@ -258,7 +265,7 @@ def resource_accumulator_take_gradient(
                 and -2147483648 <= num_required <= 2147483647
                 or fits(TInt32, num_required)
             )
-            and _holds(handle, num_required)
+            and _holds(handle, num_required, dtype)
         ):
             _result = execute(
                 "ResourceAccumulatorTakeGradient",

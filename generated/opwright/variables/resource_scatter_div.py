@@ -10,10 +10,14 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     describe_missing_args,
+    elements_of,
     execute,
     is_divided,
     is_eager,
+    known_held_of,
     new,
+    product_of,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -80,7 +84,10 @@ class ResourceScatterDiv(Op):
     """
 
     OP_NAME = "ResourceScatterDiv"
-    REQUIRES = ("divides(resource, indices, updates)",)
+    REQUIRES = (
+        "elements(indices) == 0 or rank(updates) == 0 or elements(updates) == elements(indices) * prod(held(resource)[1:])",
+        "divides(resource, indices, updates)",
+    )
     SHAPES = {
         "resource": "of((), (n, *r))",
         "indices": "(*k,)",
@@ -138,8 +145,9 @@ class ResourceScatterDiv(Op):
                 one number for all.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `divides(resource, indices, updates)`.
+            OpError: the op refuses an argument. The call needs `elements(indices) == 0
+                or rank(updates) == 0 or elements(updates) == elements(indices) *
+                prod(held(resource)[1:])`, `divides(resource, indices, updates)`.
 
         Example:
             >>> v = tf.Variable([8, 9, 7])
@@ -163,7 +171,12 @@ class ResourceScatterDiv(Op):
 def _holds(resource: object, indices: object, updates: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return is_divided(resource, indices, updates)
+        return (
+            (_elements_of_indices := elements_of(indices)) == 0
+            or rank_of(updates) == 0
+            or elements_of(updates)
+            == _elements_of_indices * product_of(known_held_of(resource)[1:])
+        ) and is_divided(resource, indices, updates)
     except Exception:
         return False
 
@@ -214,8 +227,9 @@ def resource_scatter_div(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
-            `divides(resource, indices, updates)`.
+        OpError: the op refuses an argument. The call needs `elements(indices) == 0 or
+            rank(updates) == 0 or elements(updates) == elements(indices) *
+            prod(held(resource)[1:])`, `divides(resource, indices, updates)`.
 
     Example:
         >>> v = tf.Variable([8, 9, 7])

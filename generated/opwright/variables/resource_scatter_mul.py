@@ -10,9 +10,13 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     describe_missing_args,
+    elements_of,
     execute,
     is_eager,
+    known_held_of,
     new,
+    product_of,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -76,6 +80,9 @@ class ResourceScatterMul(Op):
     """
 
     OP_NAME = "ResourceScatterMul"
+    REQUIRES = (
+        "elements(indices) == 0 or rank(updates) == 0 or elements(updates) == elements(indices) * prod(held(resource)[1:])",
+    )
     SHAPES = {
         "resource": "of((), (n, *r))",
         "indices": "(*k,)",
@@ -130,7 +137,9 @@ class ResourceScatterMul(Op):
                 one number for all.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(indices) == 0
+                or rank(updates) == 0 or elements(updates) == elements(indices) *
+                prod(held(resource)[1:])`.
 
         Example:
             >>> v = tf.Variable([1, 2, 3])
@@ -143,12 +152,25 @@ class ResourceScatterMul(Op):
         op: ResourceScatterMul = new(ResourceScatterMul)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(resource, indices, updates):
                 execute("ResourceScatterMul", None, resource, indices, updates)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (resource, indices, updates), {}, fast_path_error)
+
+
+def _holds(resource: object, indices: object, updates: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            (_elements_of_indices := elements_of(indices)) == 0
+            or rank_of(updates) == 0
+            or elements_of(updates)
+            == _elements_of_indices * product_of(known_held_of(resource)[1:])
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -194,7 +216,9 @@ def resource_scatter_mul(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(indices) == 0 or
+            rank(updates) == 0 or elements(updates) == elements(indices) *
+            prod(held(resource)[1:])`.
 
     Example:
         >>> v = tf.Variable([1, 2, 3])
@@ -207,7 +231,7 @@ def resource_scatter_mul(
     fast_path_error = None
     _result: Operation | None
     try:
-        if is_eager():
+        if is_eager() and _holds(resource, indices, updates):
             _result = execute("ResourceScatterMul", name, resource, indices, updates)
             return _result
     except Exception as error:

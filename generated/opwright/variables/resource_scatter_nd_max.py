@@ -15,11 +15,15 @@ from opwright_runtime.gencode import (
     default,
     describe_missing_args,
     dtype_of,
+    elements_of,
     execute,
     is_eager,
+    known_held_of,
     merging,
     new,
+    product_of,
     rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -88,6 +92,7 @@ class ResourceScatterNdMax(Op):
     REQUIRES = (
         "holds(ref, T)",
         "rank(updates) >= rank(indices) - 1",
+        "elements(updates) > 0 or prod(shape(indices)[:-1]) == 0 or prod(held(ref)) == 0",
     )
     SHAPES = {
         "ref": "where(of((), (*p,)), len(p) >= 1)",
@@ -181,7 +186,8 @@ class ResourceScatterNdMax(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs `holds(ref, T)`,
-                `rank(updates) >= rank(indices) - 1`.
+                `rank(updates) >= rank(indices) - 1`, `elements(updates) > 0 or
+                prod(shape(indices)[:-1]) == 0 or prod(held(ref)) == 0`.
 
         Example:
             >>> v = tf.Variable([5, 5, 5])
@@ -231,6 +237,11 @@ def _holds(ref: object, indices: object, updates: object) -> bool:
         return (
             are_held(dtype_of(updates), ref)
             and rank_of(updates) >= rank_of(indices) - 1
+            and (
+                elements_of(updates) > 0
+                or product_of(sizes_of(indices)[:-1]) == 0
+                or product_of(known_held_of(ref)) == 0
+            )
         )
     except Exception:
         return False
@@ -285,7 +296,8 @@ def resource_scatter_nd_max(
 
     Raises:
         OpError: the op refuses an argument. The call needs `holds(ref, T)`,
-            `rank(updates) >= rank(indices) - 1`.
+            `rank(updates) >= rank(indices) - 1`, `elements(updates) > 0 or
+            prod(shape(indices)[:-1]) == 0 or prod(held(ref)) == 0`.
 
     Example:
         >>> v = tf.Variable([5, 5, 5])

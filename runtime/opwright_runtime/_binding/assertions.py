@@ -65,7 +65,9 @@ from opwright_runtime._internals import handle_data
 #: An op whose first input may be a dense table that a graph makes.
 _IMPORT = "LookupTableImportV2"
 #: An op whose conditions are on an accumulator.
-_OF_ACCUMULATORS = frozenset({"ResourceAccumulatorApplyGradient"})
+_OF_ACCUMULATORS = frozenset(
+    {"ResourceAccumulatorApplyGradient", "ResourceAccumulatorTakeGradient"}
+)
 
 #: How many sizes, and values of an input, a failed check prints.
 _MOST_PRINTED = 8
@@ -185,9 +187,10 @@ def checker(
         for part in conditions:
             for index in _positions(part, given, lengths):
                 graph = _Graph(given, lengths, known, index, settled, reads, key)
-                found = graph.condition(part)
+                # In their order: what one refuses, the next may not survive.
+                with tf.control_dependencies(added):
+                    found = graph.condition(part)
                 if found is not None and (is_tensor(found) or not found):
-                    # In their order: what one refuses, the next may not survive.
                     with tf.control_dependencies(added):
                         added.append(_assert(info, part, given, found))
         # TensorFlow may leave out a read that nothing waits for.

@@ -64,6 +64,8 @@ DType: TypeAlias = tf.DType
 TensorShape: TypeAlias = tf.TensorShape
 TensorProto: TypeAlias = TensorFlowProto
 
+_MOST_SIZE = 2**63 - 1
+
 
 def as_bytes(value: MessageLike, message: str) -> StringLike:
     """`value` in serialized form; bytes and text count as serialized already.
@@ -88,10 +90,14 @@ def as_shape(value: ShapeLike) -> TensorShape:
     """`value` as a `tf.TensorShape`.
 
     Raises:
-        TypeError, ValueError: it is not a shape.
+        TypeError, ValueError: it is not a shape, or a size has more than 64 bits.
     """
     shape: Any = value
-    return tf.TensorShape(shape)
+    found = tf.TensorShape(shape)
+    # TensorFlow's fast path goes on with such a size, and an error set.
+    if found.rank and any(size and size > _MOST_SIZE for size in found.as_list()):
+        raise ValueError(f"{value!r} has a size over 2**63 - 1")
+    return found
 
 
 def as_shapes(values: Iterable[ShapeLike]) -> list[TensorShape]:

@@ -18,10 +18,12 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -90,6 +92,12 @@ class ExperimentalParallelInterleaveDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "ExperimentalParallelInterleaveDataset"
+    REQUIRES = (
+        "elements(cycle_length) == 1",
+        "value(cycle_length) <= 2**20",
+        "elements(prefetch_input_elements) == 1",
+        "value(prefetch_input_elements) <= 2**20",
+    )
     SHAPES = {
         "input_dataset": "()",
         "other_arguments": "(...,)",
@@ -165,7 +173,10 @@ class ExperimentalParallelInterleaveDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of what all of these data sets hold.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(cycle_length) == 1`, `value(cycle_length) <= 2**20`,
+                `elements(prefetch_input_elements) == 1`,
+                `value(prefetch_input_elements) <= 2**20`.
 
         Example:
             >>> spec = tf.TensorSpec([], tf.int64)
@@ -217,6 +228,7 @@ class ExperimentalParallelInterleaveDataset(TensorOp[TVariant]):
                     <= 9223372036854775807
                     or fits(TInt64, prefetch_input_elements)
                 )
+                and _holds(cycle_length, prefetch_input_elements)
             ):
                 op.handle = execute(
                     "ExperimentalParallelInterleaveDataset",
@@ -252,6 +264,19 @@ class ExperimentalParallelInterleaveDataset(TensorOp[TVariant]):
             {"f": f, "output_types": output_types, "output_shapes": output_shapes},
             fast_path_error,
         )
+
+
+def _holds(cycle_length: object, prefetch_input_elements: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(cycle_length) == 1
+            and value_of(cycle_length) <= 1048576
+            and elements_of(prefetch_input_elements) == 1
+            and value_of(prefetch_input_elements) <= 1048576
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -311,7 +336,10 @@ def experimental_parallel_interleave_dataset(
         handle: variant, `scalar`. The data set of what all of these data sets hold.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(cycle_length) == 1`, `value(cycle_length) <= 2**20`,
+            `elements(prefetch_input_elements) == 1`,
+            `value(prefetch_input_elements) <= 2**20`.
 
     Example:
         >>> spec = tf.TensorSpec([], tf.int64)
@@ -358,6 +386,7 @@ def experimental_parallel_interleave_dataset(
                 <= 9223372036854775807
                 or fits(TInt64, prefetch_input_elements)
             )
+            and _holds(cycle_length, prefetch_input_elements)
         ):
             _result = execute(
                 "ExperimentalParallelInterleaveDataset",

@@ -17,10 +17,13 @@ from opwright_runtime.gencode import (
     as_dtypes,
     as_shapes,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
+    has_room,
     is_eager,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -79,6 +82,10 @@ class ExperimentalSlidingWindowDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "ExperimentalSlidingWindowDataset"
+    REQUIRES = (
+        "elements(window_size) == 1",
+        'memory("complex128", 2, value(window_size))',
+    )
     SHAPES = {
         "input_dataset": "()",
         "window_size": "()",
@@ -139,7 +146,9 @@ class ExperimentalSlidingWindowDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of windows.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(window_size) == 1`,
+                `memory("complex128", 2, value(window_size))`.
 
         Example:
             >>> five = tf.data.Dataset.range(5)._variant_tensor
@@ -176,6 +185,7 @@ class ExperimentalSlidingWindowDataset(TensorOp[TVariant]):
                     and -9223372036854775808 <= window_stride <= 9223372036854775807
                     or fits(TInt64, window_stride)
                 )
+                and _holds(window_size)
             ):
                 op.handle = execute(
                     "ExperimentalSlidingWindowDataset",
@@ -198,6 +208,16 @@ class ExperimentalSlidingWindowDataset(TensorOp[TVariant]):
             {"output_types": output_types, "output_shapes": output_shapes},
             fast_path_error,
         )
+
+
+def _holds(window_size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(window_size) == 1 and has_room(
+            "complex128", 2, value_of(window_size)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -244,7 +264,8 @@ def experimental_sliding_window_dataset(
         handle: variant, `scalar`. The data set of windows.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(window_size) == 1`, `memory("complex128", 2, value(window_size))`.
 
     Example:
         >>> five = tf.data.Dataset.range(5)._variant_tensor
@@ -280,6 +301,7 @@ def experimental_sliding_window_dataset(
                 and -9223372036854775808 <= window_stride <= 9223372036854775807
                 or fits(TInt64, window_stride)
             )
+            and _holds(window_size)
         ):
             _result = execute(
                 "ExperimentalSlidingWindowDataset",
