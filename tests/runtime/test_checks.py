@@ -360,6 +360,21 @@ def test_scope_with_checks_checks_its_ops_in_graph() -> None:
     assert not Scope.current().checked
 
 
+def test_checked_bias_is_a_vector_where_ops_are_fused() -> None:
+    """The fused kernel that TensorFlow makes of both ops ends for a scalar."""
+
+    @tf.function(input_signature=[tf.TensorSpec(None)] * 3, autograph=False)
+    def biased(x: tf.Tensor, w: tf.Tensor, bias: tf.Tensor) -> tf.Tensor:
+        with opwright.checked():
+            product = opwright.raw_ops.MatMul(a=x, b=w)
+            return opwright.raw_ops.BiasAdd(value=product, bias=bias)
+
+    ones = tf.ones([2, 2])
+    np.testing.assert_array_equal(biased(ones, ones, tf.ones([2])), 3 * ones)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"rank\(bias\) == 1"):
+        biased(ones, ones, tf.ones([]))
+
+
 def test_checked_function_has_gradient() -> None:
     call = traced(lambda x: conv2d(x, FILTER, STEPS, "SAME"), tf.float32)
     image = tf.constant(IMAGE)

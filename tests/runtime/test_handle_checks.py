@@ -420,3 +420,40 @@ def test_accumulator_is_read_after_its_handles_are_counted(is_captured: bool) ->
             in_graph(lambda: add(handles))
         else:
             in_graph(add, handles)
+
+
+@WAYS
+def test_gradient_is_taken_in_the_dtype_of_its_accumulator(way: Any) -> None:
+    """After another dtype, the accumulator would be one that ends the process."""
+    accumulator = opwright.raw_ops.ResourceConditionalAccumulator(
+        dtype=FLOAT, shape=[2], shared_name=f"taken {way.__name__}"
+    )
+    gradient = tf.constant([1.0, 2.0])
+    opwright.raw_ops.ResourceAccumulatorApplyGradient(
+        handle=accumulator, local_step=np.int64(1), gradient=gradient
+    )
+
+    def take(handle: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+        return opwright.raw_ops.ResourceAccumulatorTakeGradient(
+            handle=handle, num_required=1, dtype=dtype
+        )
+
+    with pytest.raises(REFUSALS):
+        way(lambda handle: take(handle, tf.float64), accumulator)
+    np.testing.assert_array_equal(take(accumulator, FLOAT), gradient)
+
+
+def test_graph_counts_handles_before_it_asks_what_they_stand_for() -> None:
+    tables = tf.stack([hash_table(), hash_table()])
+
+    @tf.function(input_signature=[tf.TensorSpec(None, tf.resource)], autograph=False)
+    def fill(handle: tf.Tensor) -> tf.Tensor:
+        with opwright.checked():
+            opwright.raw_ops.LookupTableImportV2(
+                table_handle=handle, keys=np.int64([5]), values=np.float32([2])
+            )
+        return tf.constant(0)
+
+    fill(tables[0])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="elements"):
+        fill(tables)

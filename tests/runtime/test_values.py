@@ -19,10 +19,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import opwright
 from opwright import OpInputError, Output, Scope
 from opwright.linalg import MatMul, mat_mul
 from opwright.math import AddV2, Square, add_v2, square
 from opwright.nn import TopKV2, top_k_v2
+from opwright_runtime.types import as_shape
 from support.places import ROOT
 
 X = [[1.0, 2.0], [3.0, 4.0]]
@@ -396,3 +398,13 @@ def test_page_of_calls_quotes_tensorflow_errors() -> None:
             eval(call, known | {"op": MatMul.create(Scope.current(), X, X)})
         assert said in str(raised.value)
     assert tf.get_static_value(Square.create(Scope.current(), X)) is None
+
+
+@pytest.mark.parametrize("size", [2**63, 2**64, 10**400])
+def test_op_size_over_64_bits_is_refused_again_and_again(size: int) -> None:
+    for _ in range(2):
+        with pytest.raises(opwright.OpAttrError, match="dimensions of 64 bits"):
+            opwright.raw_ops.EnsureShape(input=1.0, shape=[size])
+        with pytest.raises(opwright.OpAttrError, match="dimensions of 64 bits"):
+            opwright.raw_ops.VarHandleOp(dtype=tf.float32, shape=[None, size])
+    assert as_shape([2**63 - 1, None]).as_list() == [2**63 - 1, None]
