@@ -69,6 +69,7 @@ _ATTRS_ONLY: Final = {
     "products": "a list of shapes",
     "extents": "a list of shapes",
     "results": "functions",
+    "parameters": "functions",
 }
 
 
@@ -387,9 +388,9 @@ class _Check:
             if name in ("held", "removable", "shards"):
                 self.handle(argument)
             return
-        if name == "results":
+        if name in ("results", "parameters"):
             if named not in self.attrs or self.attrs[named].kind != "func":
-                message = f"'results' is of functions, and {named!r} is none"
+                message = f"{name!r} is of functions, and {named!r} is none"
                 raise ShapeError(argument.col_offset, message)
             return
         kinds = _OF_ATTRS.get(name)
@@ -445,6 +446,7 @@ _PYTHON: Final = {
     "shards": "shards_of",
     "spans": "are_spans",
     "results": "results_of",
+    "parameters": "parameters_of",
     HOLDS: "are_held",
     TABLE: "is_table",
     MEMORY: "has_room",

@@ -212,7 +212,14 @@ HELPERS: Final = frozenset(
     | {"is_batched", "is_convolved", "is_divided", "is_nan_free", "is_permutation"}
     | {"is_removable", "is_rising", "is_writable"}
     | {"is_single", "is_table", "known_held_of", "last_of"}
-    | {"least_of", "most_of", "padded_of", "positives_of", "product_of"}
+    | {
+        "least_of",
+        "most_of",
+        "padded_of",
+        "parameters_of",
+        "positives_of",
+        "product_of",
+    }
     | {"products_of", "rank_of", "ranks_of", "removed", "results_of"}
     | {"shapes_of", "shards_of", "sizes_of", "some_dtype_of", "steps_of", "tensors_of"}
     | {"text_of", "value_of"}

@@ -99,8 +99,9 @@ PROPERTIES: Final = {
     "products": Property(Kind.ROW, _products),
     "extents": Property(Kind.ROW, _extents),
     "positives": Property(Kind.SIZE, lambda row: sum(n > 0 for n in row)),
-    # A function is given by the number of its results.
-    "results": Property(Kind.SIZE, lambda number: number),
+    # A function is given by the numbers of its results and of its parameters.
+    "results": Property(Kind.SIZE, lambda counts: counts[0]),
+    "parameters": Property(Kind.SIZE, lambda counts: counts[1]),
 }
 #: `holds(x, T)`: the variable, or accumulator, of the handle `x` has the dtype `T`. It
 #: holds if the handle does not say which dtype that is.

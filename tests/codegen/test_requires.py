@@ -123,6 +123,7 @@ def load_op(*conditions: str) -> Op:
         ("nan_free(a, b)", "is_nan_free(a) and is_nan_free(b)"),
         ("positives(weights) > block", "positives_of(weights) > block"),
         ("results(call) == N", "results_of(call) == len(tensors_of(parts))"),
+        ("parameters(call) >= 2", "parameters_of(call) >= 2"),
         (
             "dtype(parts) == out",
             "all(dtype_of(_parts) == dtype_name(out) for _parts in tensors_of(parts))",
@@ -213,6 +214,11 @@ def test_in_python_lists_arguments_and_helpers_used() -> None:
         ),
         ("batched(size, steps)", 14, "is a row of sizes, not a size"),
         ("results(block) == 1", 8, "'results' is of functions, and 'block' is none"),
+        (
+            "parameters(block) == 1",
+            11,
+            "'parameters' is of functions, and 'block' is none",
+        ),
         (
             "min(block) > 1",
             0,

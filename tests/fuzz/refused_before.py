@@ -75,7 +75,10 @@ REFUSED_BEFORE = {
 }
 
 #: Inputs of data sets that are counts.
-_COUNTS = "(batch|buffer|window)_size|cycle_length|num_parallel_calls|prefetch_input"
+_COUNTS = (
+    r"(batch|buffer|window)_size|cycle_length|num_parallel_calls|prefetch_input"
+    r"|parameters\("
+)
 _DEEP = "has 254 (dimensions|elements); it must have less than 254"
 _LISTS = "makes a list that ends the process when it is stacked"
 #: Of other ops, what the refusal says, and what TensorFlow does.
@@ -128,6 +131,23 @@ REFUSED_FOR = {
             "SlidingWindowDataset",
         ),
         (_COUNTS, "makes a data set that ends the process, or hangs, when it is read"),
+    ),
+    **dict.fromkeys(
+        (
+            "ExperimentalScanDataset",
+            "ExperimentalTakeWhileDataset",
+            "FilterDataset",
+            "FlatMapDataset",
+            "GeneratorDataset",
+            "MapDataset",
+            "ParallelFilterDataset",
+            "ParallelMapDataset",
+            "ParallelMapDatasetV2",
+            "ReduceDataset",
+            "ScanDataset",
+            "TakeWhileDataset",
+        ),
+        (r"parameters\(", "makes a data set that ends the process when it is read"),
     ),
     "BatchToSpace": (
         r"shape\(input\)",

@@ -26,7 +26,7 @@ from opwright import (
     raw_ops,
 )
 from opwright.array import fill, select_v2
-from opwright.data import dataset_to_tf_record
+from opwright.data import dataset_to_tf_record, map_dataset
 from opwright.image import extract_image_patches
 from opwright.io import parse_example
 from opwright.linalg import (
@@ -812,11 +812,29 @@ def test_padded_of_adds_paddings_to_shape() -> None:
         properties.padded_of(np.ones((2, 3)), [[1, 2]])
 
 
-def test_results_of_function_are_counted() -> None:
-    function = tf.function(lambda: (1, 2)).get_concrete_function()
-    assert properties.results_of(function) == 2
-    with pytest.raises(TypeError):
-        properties.results_of("name")
+def test_results_and_parameters_of_function_are_counted() -> None:
+    scalar = tf.TensorSpec([])
+    captured = tf.Variable(1.0)
+    function = tf.function(lambda x: (x, captured, 2)).get_concrete_function(scalar)
+    assert properties.results_of(function) == 3
+    assert properties.parameters_of(function) == 2
+    for count in (properties.results_of, properties.parameters_of):
+        with pytest.raises(TypeError):
+            count("name")
+
+
+def test_function_by_its_name_is_counted() -> None:
+    function = tf.function(lambda: tf.constant(1, tf.int64)).get_concrete_function()
+    function.add_to_graph()
+    for f in (function, function.name.decode()):
+        with pytest.raises(OpError, match=r"parameters\(f\) is 0"):
+            map_dataset(
+                tf.data.Dataset.range(2)._variant_tensor,
+                [np.int64(1)],
+                f=f,
+                output_types=[tf.int64],
+                output_shapes=[[]],
+            )
 
 
 def test_least_of_list_with_nan_is_nan() -> None:

@@ -19,6 +19,8 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    parameters_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -82,6 +84,7 @@ class FilterDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "FilterDataset"
+    REQUIRES = ("parameters(predicate) >= len(other_arguments)",)
     SHAPES = {
         "input_dataset": "()",
         "other_arguments": "(...,)",
@@ -164,7 +167,8 @@ class FilterDataset(TensorOp[TVariant]):
                 true.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `parameters(predicate) >= len(other_arguments)`.
 
         Example:
             >>> ten = tf.data.Dataset.range(10)
@@ -181,7 +185,7 @@ class FilterDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(other_arguments, predicate):
                 op.handle = execute(
                     "FilterDataset",
                     None,
@@ -214,6 +218,14 @@ class FilterDataset(TensorOp[TVariant]):
 
 DEFAULTS = FilterDataset.Options()
 MERGE = merging(FilterDataset.Options)
+
+
+def _holds(other_arguments: object, predicate: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return parameters_of(predicate) >= len(tensors_of(other_arguments))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -261,7 +273,8 @@ def filter_dataset(
             true.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `parameters(predicate) >= len(other_arguments)`.
 
     Example:
         >>> ten = tf.data.Dataset.range(10)
@@ -277,7 +290,7 @@ def filter_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager():
+        if is_eager() and _holds(other_arguments, predicate):
             _result = execute(
                 "FilterDataset",
                 name,

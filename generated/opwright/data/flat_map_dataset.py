@@ -19,6 +19,8 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    parameters_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -80,6 +82,7 @@ class FlatMapDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "FlatMapDataset"
+    REQUIRES = ("parameters(f) >= len(other_arguments)",)
     SHAPES = {
         "input_dataset": "()",
         "other_arguments": "(...,)",
@@ -161,7 +164,8 @@ class FlatMapDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of what all of these data sets hold.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `parameters(f) >= len(other_arguments)`.
 
         Example:
             >>> spec = tf.TensorSpec([], tf.int64)
@@ -178,7 +182,7 @@ class FlatMapDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(other_arguments, f):
                 op.handle = execute(
                     "FlatMapDataset",
                     None,
@@ -211,6 +215,14 @@ class FlatMapDataset(TensorOp[TVariant]):
 
 DEFAULTS = FlatMapDataset.Options()
 MERGE = merging(FlatMapDataset.Options)
+
+
+def _holds(other_arguments: object, f: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return parameters_of(f) >= len(tensors_of(other_arguments))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -258,7 +270,8 @@ def flat_map_dataset(
         handle: variant, `scalar`. The data set of what all of these data sets hold.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `parameters(f) >= len(other_arguments)`.
 
     Example:
         >>> spec = tf.TensorSpec([], tf.int64)
@@ -274,7 +287,7 @@ def flat_map_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager():
+        if is_eager() and _holds(other_arguments, f):
             _result = execute(
                 "FlatMapDataset",
                 name,

@@ -21,6 +21,8 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    parameters_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -89,6 +91,11 @@ class GeneratorDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "GeneratorDataset"
+    REQUIRES = (
+        "parameters(init_func) >= len(init_func_other_args)",
+        "parameters(next_func) >= len(next_func_other_args)",
+        "parameters(finalize_func) >= len(finalize_func_other_args)",
+    )
     SHAPES = {
         "init_func_other_args": "(...,)",
         "next_func_other_args": "(...,)",
@@ -182,7 +189,10 @@ class GeneratorDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of what `next_func` returns.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `parameters(init_func) >= len(init_func_other_args)`,
+                `parameters(next_func) >= len(next_func_other_args)`,
+                `parameters(finalize_func) >= len(finalize_func_other_args)`.
 
         Example:
             >>> spec = tf.TensorSpec([], tf.int64)
@@ -199,7 +209,18 @@ class GeneratorDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if (
+                scope.eager
+                and is_eager()
+                and _holds(
+                    init_func_other_args,
+                    next_func_other_args,
+                    finalize_func_other_args,
+                    init_func,
+                    next_func,
+                    finalize_func,
+                )
+            ):
                 op.handle = execute(
                     "GeneratorDataset",
                     None,
@@ -239,6 +260,26 @@ class GeneratorDataset(TensorOp[TVariant]):
 
 DEFAULTS = GeneratorDataset.Options()
 MERGE = merging(GeneratorDataset.Options)
+
+
+def _holds(
+    init_func_other_args: object,
+    next_func_other_args: object,
+    finalize_func_other_args: object,
+    init_func: object,
+    next_func: object,
+    finalize_func: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            parameters_of(init_func) >= len(tensors_of(init_func_other_args))
+            and parameters_of(next_func) >= len(tensors_of(next_func_other_args))
+            and parameters_of(finalize_func)
+            >= len(tensors_of(finalize_func_other_args))
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -297,7 +338,10 @@ def generator_dataset(
         handle: variant, `scalar`. The data set of what `next_func` returns.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `parameters(init_func) >= len(init_func_other_args)`,
+            `parameters(next_func) >= len(next_func_other_args)`,
+            `parameters(finalize_func) >= len(finalize_func_other_args)`.
 
     Example:
         >>> spec = tf.TensorSpec([], tf.int64)
@@ -313,7 +357,14 @@ def generator_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager():
+        if is_eager() and _holds(
+            init_func_other_args,
+            next_func_other_args,
+            finalize_func_other_args,
+            init_func,
+            next_func,
+            finalize_func,
+        ):
             _result = execute(
                 "GeneratorDataset",
                 name,

@@ -25,6 +25,8 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    parameters_of,
+    tensors_of,
     value_of,
 )
 from typing_extensions import Never
@@ -98,6 +100,7 @@ class InterleaveDataset(TensorOp[TVariant]):
     REQUIRES = (
         "elements(cycle_length) == 1",
         "value(cycle_length) <= 2**20",
+        "parameters(f) >= len(other_arguments)",
     )
     SHAPES = {
         "input_dataset": "()",
@@ -194,7 +197,8 @@ class InterleaveDataset(TensorOp[TVariant]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(cycle_length) == 1`, `value(cycle_length) <= 2**20`.
+                `elements(cycle_length) == 1`, `value(cycle_length) <= 2**20`,
+                `parameters(f) >= len(other_arguments)`.
 
         Example:
             >>> spec = tf.TensorSpec([], tf.int64)
@@ -226,7 +230,7 @@ class InterleaveDataset(TensorOp[TVariant]):
                     and -9223372036854775808 <= block_length <= 9223372036854775807
                     or fits(TInt64, block_length)
                 )
-                and _holds(cycle_length)
+                and _holds(other_arguments, cycle_length, f)
             ):
                 op.handle = execute(
                     "InterleaveDataset",
@@ -264,10 +268,14 @@ DEFAULTS = InterleaveDataset.Options()
 MERGE = merging(InterleaveDataset.Options)
 
 
-def _holds(cycle_length: object) -> bool:
+def _holds(other_arguments: object, cycle_length: object, f: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(cycle_length) == 1 and value_of(cycle_length) <= 1048576
+        return (
+            elements_of(cycle_length) == 1
+            and value_of(cycle_length) <= 1048576
+            and parameters_of(f) >= len(tensors_of(other_arguments))
+        )
     except Exception:
         return False
 
@@ -329,7 +337,8 @@ def interleave_dataset(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(cycle_length) == 1`, `value(cycle_length) <= 2**20`.
+            `elements(cycle_length) == 1`, `value(cycle_length) <= 2**20`,
+            `parameters(f) >= len(other_arguments)`.
 
     Example:
         >>> spec = tf.TensorSpec([], tf.int64)
@@ -359,7 +368,7 @@ def interleave_dataset(
                 and -9223372036854775808 <= block_length <= 9223372036854775807
                 or fits(TInt64, block_length)
             )
-            and _holds(cycle_length)
+            and _holds(other_arguments, cycle_length, f)
         ):
             _result = execute(
                 "InterleaveDataset",

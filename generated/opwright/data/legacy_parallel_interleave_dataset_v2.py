@@ -25,6 +25,8 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    parameters_of,
+    tensors_of,
     value_of,
 )
 from typing_extensions import Never
@@ -95,6 +97,7 @@ class LegacyParallelInterleaveDatasetV2(TensorOp[TVariant]):
         "value(cycle_length) <= 2**20",
         "elements(prefetch_input_elements) == 1",
         "value(prefetch_input_elements) <= 2**20",
+        "parameters(f) >= len(other_arguments)",
     )
     SHAPES = {
         "input_dataset": "()",
@@ -203,7 +206,8 @@ class LegacyParallelInterleaveDatasetV2(TensorOp[TVariant]):
             OpError: the op refuses an argument. The call needs
                 `elements(cycle_length) == 1`, `value(cycle_length) <= 2**20`,
                 `elements(prefetch_input_elements) == 1`,
-                `value(prefetch_input_elements) <= 2**20`.
+                `value(prefetch_input_elements) <= 2**20`,
+                `parameters(f) >= len(other_arguments)`.
 
         Example:
             >>> spec = tf.TensorSpec([], tf.int64)
@@ -251,7 +255,7 @@ class LegacyParallelInterleaveDatasetV2(TensorOp[TVariant]):
                     <= 9223372036854775807
                     or fits(TInt64, prefetch_input_elements)
                 )
-                and _holds(cycle_length, prefetch_input_elements)
+                and _holds(other_arguments, cycle_length, prefetch_input_elements, f)
             ):
                 op.handle = execute(
                     "LegacyParallelInterleaveDatasetV2",
@@ -301,7 +305,12 @@ DEFAULTS = LegacyParallelInterleaveDatasetV2.Options()
 MERGE = merging(LegacyParallelInterleaveDatasetV2.Options)
 
 
-def _holds(cycle_length: object, prefetch_input_elements: object) -> bool:
+def _holds(
+    other_arguments: object,
+    cycle_length: object,
+    prefetch_input_elements: object,
+    f: object,
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
@@ -309,6 +318,7 @@ def _holds(cycle_length: object, prefetch_input_elements: object) -> bool:
             and value_of(cycle_length) <= 1048576
             and elements_of(prefetch_input_elements) == 1
             and value_of(prefetch_input_elements) <= 1048576
+            and parameters_of(f) >= len(tensors_of(other_arguments))
         )
     except Exception:
         return False
@@ -375,7 +385,8 @@ def legacy_parallel_interleave_dataset_v2(
         OpError: the op refuses an argument. The call needs
             `elements(cycle_length) == 1`, `value(cycle_length) <= 2**20`,
             `elements(prefetch_input_elements) == 1`,
-            `value(prefetch_input_elements) <= 2**20`.
+            `value(prefetch_input_elements) <= 2**20`,
+            `parameters(f) >= len(other_arguments)`.
 
     Example:
         >>> spec = tf.TensorSpec([], tf.int64)
@@ -421,7 +432,7 @@ def legacy_parallel_interleave_dataset_v2(
                 <= 9223372036854775807
                 or fits(TInt64, prefetch_input_elements)
             )
-            and _holds(cycle_length, prefetch_input_elements)
+            and _holds(other_arguments, cycle_length, prefetch_input_elements, f)
         ):
             _result = execute(
                 "LegacyParallelInterleaveDatasetV2",

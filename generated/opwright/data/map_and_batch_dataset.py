@@ -27,6 +27,8 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    parameters_of,
+    tensors_of,
     value_of,
 )
 from typing_extensions import Never
@@ -100,6 +102,7 @@ class MapAndBatchDataset(TensorOp[TVariant]):
         "value(batch_size) <= 2**24",
         "elements(num_parallel_calls) == 1",
         "value(num_parallel_calls) <= 2**20",
+        "parameters(f) >= len(other_arguments)",
     )
     SHAPES = {
         "input_dataset": "()",
@@ -207,7 +210,8 @@ class MapAndBatchDataset(TensorOp[TVariant]):
             OpError: the op refuses an argument. The call needs
                 `elements(batch_size) == 1`, `value(batch_size) <= 2**24`,
                 `elements(num_parallel_calls) == 1`,
-                `value(num_parallel_calls) <= 2**20`.
+                `value(num_parallel_calls) <= 2**20`,
+                `parameters(f) >= len(other_arguments)`.
 
         Example:
             >>> five = tf.data.Dataset.range(5)
@@ -242,7 +246,7 @@ class MapAndBatchDataset(TensorOp[TVariant]):
                     or fits(TInt64, num_parallel_calls)
                 )
                 and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
-                and _holds(batch_size, num_parallel_calls)
+                and _holds(other_arguments, batch_size, num_parallel_calls, f)
             ):
                 op.handle = execute(
                     "MapAndBatchDataset",
@@ -290,7 +294,9 @@ DEFAULTS = MapAndBatchDataset.Options()
 MERGE = merging(MapAndBatchDataset.Options)
 
 
-def _holds(batch_size: object, num_parallel_calls: object) -> bool:
+def _holds(
+    other_arguments: object, batch_size: object, num_parallel_calls: object, f: object
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
@@ -298,6 +304,7 @@ def _holds(batch_size: object, num_parallel_calls: object) -> bool:
             and value_of(batch_size) <= 16777216
             and elements_of(num_parallel_calls) == 1
             and value_of(num_parallel_calls) <= 1048576
+            and parameters_of(f) >= len(tensors_of(other_arguments))
         )
     except Exception:
         return False
@@ -360,7 +367,8 @@ def map_and_batch_dataset(
     Raises:
         OpError: the op refuses an argument. The call needs `elements(batch_size) == 1`,
             `value(batch_size) <= 2**24`, `elements(num_parallel_calls) == 1`,
-            `value(num_parallel_calls) <= 2**20`.
+            `value(num_parallel_calls) <= 2**20`,
+            `parameters(f) >= len(other_arguments)`.
 
     Example:
         >>> five = tf.data.Dataset.range(5)
@@ -391,7 +399,7 @@ def map_and_batch_dataset(
                 or fits(TInt64, num_parallel_calls)
             )
             and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
-            and _holds(batch_size, num_parallel_calls)
+            and _holds(other_arguments, batch_size, num_parallel_calls, f)
         ):
             _result = execute(
                 "MapAndBatchDataset",

@@ -20,6 +20,8 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    parameters_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -87,6 +89,7 @@ class MapDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "MapDataset"
+    REQUIRES = ("parameters(f) >= len(other_arguments)",)
     SHAPES = {
         "input_dataset": "()",
         "other_arguments": "(...,)",
@@ -209,7 +212,8 @@ class MapDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of results.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `parameters(f) >= len(other_arguments)`.
 
         Example:
             >>> five = tf.data.Dataset.range(5)
@@ -226,7 +230,7 @@ class MapDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(other_arguments, f):
                 op.handle = execute(
                     "MapDataset",
                     None,
@@ -268,6 +272,14 @@ class MapDataset(TensorOp[TVariant]):
 
 DEFAULTS = MapDataset.Options()
 MERGE = merging(MapDataset.Options)
+
+
+def _holds(other_arguments: object, f: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return parameters_of(f) >= len(tensors_of(other_arguments))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -324,7 +336,8 @@ def map_dataset(
         handle: variant, `scalar`. The data set of results.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `parameters(f) >= len(other_arguments)`.
 
     Example:
         >>> five = tf.data.Dataset.range(5)
@@ -340,7 +353,7 @@ def map_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager():
+        if is_eager() and _holds(other_arguments, f):
             _result = execute(
                 "MapDataset",
                 name,

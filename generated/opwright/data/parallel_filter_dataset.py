@@ -24,6 +24,8 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    parameters_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -90,6 +92,7 @@ class ParallelFilterDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "ParallelFilterDataset"
+    REQUIRES = ("parameters(predicate) >= len(other_arguments)",)
     SHAPES = {
         "input_dataset": "()",
         "other_arguments": "(...,)",
@@ -187,7 +190,8 @@ class ParallelFilterDataset(TensorOp[TVariant]):
                 true.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `parameters(predicate) >= len(other_arguments)`.
 
         Example:
             >>> ten = tf.data.Dataset.range(10)
@@ -214,6 +218,7 @@ class ParallelFilterDataset(TensorOp[TVariant]):
                     <= 9223372036854775807
                     or fits(TInt64, num_parallel_calls)
                 )
+                and _holds(other_arguments, predicate)
             ):
                 op.handle = execute(
                     "ParallelFilterDataset",
@@ -251,6 +256,14 @@ class ParallelFilterDataset(TensorOp[TVariant]):
 
 DEFAULTS = ParallelFilterDataset.Options()
 MERGE = merging(ParallelFilterDataset.Options)
+
+
+def _holds(other_arguments: object, predicate: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return parameters_of(predicate) >= len(tensors_of(other_arguments))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -307,7 +320,8 @@ def parallel_filter_dataset(
             true.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `parameters(predicate) >= len(other_arguments)`.
 
     Example:
         >>> ten = tf.data.Dataset.range(10)
@@ -322,11 +336,15 @@ def parallel_filter_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager() and (
-            type(num_parallel_calls) is EagerTensor
-            or type(num_parallel_calls) is int
-            and -9223372036854775808 <= num_parallel_calls <= 9223372036854775807
-            or fits(TInt64, num_parallel_calls)
+        if (
+            is_eager()
+            and (
+                type(num_parallel_calls) is EagerTensor
+                or type(num_parallel_calls) is int
+                and -9223372036854775808 <= num_parallel_calls <= 9223372036854775807
+                or fits(TInt64, num_parallel_calls)
+            )
+            and _holds(other_arguments, predicate)
         ):
             _result = execute(
                 "ParallelFilterDataset",

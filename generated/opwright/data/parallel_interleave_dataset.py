@@ -26,6 +26,8 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    parameters_of,
+    tensors_of,
     value_of,
 )
 from typing_extensions import Never
@@ -99,6 +101,7 @@ class ParallelInterleaveDataset(TensorOp[TVariant]):
         "value(cycle_length) <= 2**20",
         "elements(prefetch_input_elements) == 1",
         "value(prefetch_input_elements) <= 2**20",
+        "parameters(f) >= len(other_arguments)",
     )
     SHAPES = {
         "input_dataset": "()",
@@ -205,7 +208,8 @@ class ParallelInterleaveDataset(TensorOp[TVariant]):
             OpError: the op refuses an argument. The call needs
                 `elements(cycle_length) == 1`, `value(cycle_length) <= 2**20`,
                 `elements(prefetch_input_elements) == 1`,
-                `value(prefetch_input_elements) <= 2**20`.
+                `value(prefetch_input_elements) <= 2**20`,
+                `parameters(f) >= len(other_arguments)`.
 
         Example:
             >>> spec = tf.TensorSpec([], tf.int64)
@@ -254,7 +258,7 @@ class ParallelInterleaveDataset(TensorOp[TVariant]):
                     <= 9223372036854775807
                     or fits(TInt64, prefetch_input_elements)
                 )
-                and _holds(cycle_length, prefetch_input_elements)
+                and _holds(other_arguments, cycle_length, prefetch_input_elements, f)
             ):
                 op.handle = execute(
                     "ParallelInterleaveDataset",
@@ -303,7 +307,12 @@ DEFAULTS = ParallelInterleaveDataset.Options()
 MERGE = merging(ParallelInterleaveDataset.Options)
 
 
-def _holds(cycle_length: object, prefetch_input_elements: object) -> bool:
+def _holds(
+    other_arguments: object,
+    cycle_length: object,
+    prefetch_input_elements: object,
+    f: object,
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
@@ -311,6 +320,7 @@ def _holds(cycle_length: object, prefetch_input_elements: object) -> bool:
             and value_of(cycle_length) <= 1048576
             and elements_of(prefetch_input_elements) == 1
             and value_of(prefetch_input_elements) <= 1048576
+            and parameters_of(f) >= len(tensors_of(other_arguments))
         )
     except Exception:
         return False
@@ -379,7 +389,8 @@ def parallel_interleave_dataset(
         OpError: the op refuses an argument. The call needs
             `elements(cycle_length) == 1`, `value(cycle_length) <= 2**20`,
             `elements(prefetch_input_elements) == 1`,
-            `value(prefetch_input_elements) <= 2**20`.
+            `value(prefetch_input_elements) <= 2**20`,
+            `parameters(f) >= len(other_arguments)`.
 
     Example:
         >>> spec = tf.TensorSpec([], tf.int64)
@@ -426,7 +437,7 @@ def parallel_interleave_dataset(
                 <= 9223372036854775807
                 or fits(TInt64, prefetch_input_elements)
             )
-            and _holds(cycle_length, prefetch_input_elements)
+            and _holds(other_arguments, cycle_length, prefetch_input_elements, f)
         ):
             _result = execute(
                 "ParallelInterleaveDataset",

@@ -25,6 +25,8 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    parameters_of,
+    tensors_of,
     value_of,
 )
 from typing_extensions import Never
@@ -92,6 +94,7 @@ class ParallelInterleaveDatasetV3(TensorOp[TVariant]):
     REQUIRES = (
         "elements(cycle_length) == 1",
         "value(cycle_length) <= 2**20",
+        "parameters(f) >= len(other_arguments)",
     )
     SHAPES = {
         "input_dataset": "()",
@@ -197,7 +200,8 @@ class ParallelInterleaveDatasetV3(TensorOp[TVariant]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(cycle_length) == 1`, `value(cycle_length) <= 2**20`.
+                `elements(cycle_length) == 1`, `value(cycle_length) <= 2**20`,
+                `parameters(f) >= len(other_arguments)`.
 
         Example:
             >>> spec = tf.TensorSpec([], tf.int64)
@@ -237,7 +241,7 @@ class ParallelInterleaveDatasetV3(TensorOp[TVariant]):
                     <= 9223372036854775807
                     or fits(TInt64, num_parallel_calls)
                 )
-                and _holds(cycle_length)
+                and _holds(other_arguments, cycle_length, f)
             ):
                 op.handle = execute(
                     "ParallelInterleaveDatasetV3",
@@ -285,10 +289,14 @@ DEFAULTS = ParallelInterleaveDatasetV3.Options()
 MERGE = merging(ParallelInterleaveDatasetV3.Options)
 
 
-def _holds(cycle_length: object) -> bool:
+def _holds(other_arguments: object, cycle_length: object, f: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(cycle_length) == 1 and value_of(cycle_length) <= 1048576
+        return (
+            elements_of(cycle_length) == 1
+            and value_of(cycle_length) <= 1048576
+            and parameters_of(f) >= len(tensors_of(other_arguments))
+        )
     except Exception:
         return False
 
@@ -350,7 +358,8 @@ def parallel_interleave_dataset_v3(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(cycle_length) == 1`, `value(cycle_length) <= 2**20`.
+            `elements(cycle_length) == 1`, `value(cycle_length) <= 2**20`,
+            `parameters(f) >= len(other_arguments)`.
 
     Example:
         >>> spec = tf.TensorSpec([], tf.int64)
@@ -386,7 +395,7 @@ def parallel_interleave_dataset_v3(
                 and -9223372036854775808 <= num_parallel_calls <= 9223372036854775807
                 or fits(TInt64, num_parallel_calls)
             )
-            and _holds(cycle_length)
+            and _holds(other_arguments, cycle_length, f)
         ):
             _result = execute(
                 "ParallelInterleaveDatasetV3",

@@ -25,6 +25,8 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    parameters_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -88,6 +90,7 @@ class ParallelMapDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "ParallelMapDataset"
+    REQUIRES = ("parameters(f) >= len(other_arguments)",)
     SHAPES = {
         "input_dataset": "()",
         "other_arguments": "(...,)",
@@ -207,7 +210,8 @@ class ParallelMapDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of results.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `parameters(f) >= len(other_arguments)`.
 
         Example:
             >>> five = tf.data.Dataset.range(5)
@@ -233,6 +237,7 @@ class ParallelMapDataset(TensorOp[TVariant]):
                     and -2147483648 <= num_parallel_calls <= 2147483647
                     or fits(TInt32, num_parallel_calls)
                 )
+                and _holds(other_arguments, f)
             ):
                 op.handle = execute(
                     "ParallelMapDataset",
@@ -276,6 +281,14 @@ class ParallelMapDataset(TensorOp[TVariant]):
 
 DEFAULTS = ParallelMapDataset.Options()
 MERGE = merging(ParallelMapDataset.Options)
+
+
+def _holds(other_arguments: object, f: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return parameters_of(f) >= len(tensors_of(other_arguments))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -330,7 +343,8 @@ def parallel_map_dataset(
         handle: variant, `scalar`. The data set of results.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `parameters(f) >= len(other_arguments)`.
 
     Example:
         >>> five = tf.data.Dataset.range(5)
@@ -346,11 +360,15 @@ def parallel_map_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager() and (
-            type(num_parallel_calls) is EagerTensor
-            or type(num_parallel_calls) is int
-            and -2147483648 <= num_parallel_calls <= 2147483647
-            or fits(TInt32, num_parallel_calls)
+        if (
+            is_eager()
+            and (
+                type(num_parallel_calls) is EagerTensor
+                or type(num_parallel_calls) is int
+                and -2147483648 <= num_parallel_calls <= 2147483647
+                or fits(TInt32, num_parallel_calls)
+            )
+            and _holds(other_arguments, f)
         ):
             _result = execute(
                 "ParallelMapDataset",

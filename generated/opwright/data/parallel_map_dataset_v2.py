@@ -23,6 +23,8 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    parameters_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -91,6 +93,7 @@ class ParallelMapDatasetV2(TensorOp[TVariant]):
     """
 
     OP_NAME = "ParallelMapDatasetV2"
+    REQUIRES = ("parameters(f) >= len(other_arguments)",)
     SHAPES = {
         "input_dataset": "()",
         "other_arguments": "(...,)",
@@ -229,7 +232,8 @@ class ParallelMapDatasetV2(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of results.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `parameters(f) >= len(other_arguments)`.
 
         Example:
             >>> five = tf.data.Dataset.range(5)
@@ -257,6 +261,7 @@ class ParallelMapDatasetV2(TensorOp[TVariant]):
                     <= 9223372036854775807
                     or fits(TInt64, num_parallel_calls)
                 )
+                and _holds(other_arguments, f)
             ):
                 op.handle = execute(
                     "ParallelMapDatasetV2",
@@ -303,6 +308,14 @@ class ParallelMapDatasetV2(TensorOp[TVariant]):
 
 DEFAULTS = ParallelMapDatasetV2.Options()
 MERGE = merging(ParallelMapDatasetV2.Options)
+
+
+def _holds(other_arguments: object, f: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return parameters_of(f) >= len(tensors_of(other_arguments))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -365,7 +378,8 @@ def parallel_map_dataset_v2(
         handle: variant, `scalar`. The data set of results.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `parameters(f) >= len(other_arguments)`.
 
     Example:
         >>> five = tf.data.Dataset.range(5)
@@ -381,11 +395,15 @@ def parallel_map_dataset_v2(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager() and (
-            type(num_parallel_calls) is EagerTensor
-            or type(num_parallel_calls) is int
-            and -9223372036854775808 <= num_parallel_calls <= 9223372036854775807
-            or fits(TInt64, num_parallel_calls)
+        if (
+            is_eager()
+            and (
+                type(num_parallel_calls) is EagerTensor
+                or type(num_parallel_calls) is int
+                and -9223372036854775808 <= num_parallel_calls <= 9223372036854775807
+                or fits(TInt64, num_parallel_calls)
+            )
+            and _holds(other_arguments, f)
         ):
             _result = execute(
                 "ParallelMapDatasetV2",

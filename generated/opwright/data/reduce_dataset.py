@@ -19,6 +19,8 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    parameters_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -88,6 +90,7 @@ class ReduceDataset(Op):
     """
 
     OP_NAME = "ReduceDataset"
+    REQUIRES = ("parameters(f) >= len(other_arguments)",)
     SHAPES = {
         "input_dataset": "()",
         "initial_state": "(...,)",
@@ -189,7 +192,8 @@ class ReduceDataset(Op):
                 state after the last element.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `parameters(f) >= len(other_arguments)`.
 
         Example:
             >>> five = tf.data.Dataset.range(5)._variant_tensor
@@ -205,7 +209,7 @@ class ReduceDataset(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(other_arguments, f):
                 op.components = execute(
                     "ReduceDataset",
                     None,
@@ -242,6 +246,14 @@ class ReduceDataset(Op):
 
 DEFAULTS = ReduceDataset.Options()
 MERGE = merging(ReduceDataset.Options)
+
+
+def _holds(other_arguments: object, f: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return parameters_of(f) >= len(tensors_of(other_arguments))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -297,7 +309,8 @@ def reduce_dataset(
             after the last element.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `parameters(f) >= len(other_arguments)`.
 
     Example:
         >>> five = tf.data.Dataset.range(5)._variant_tensor
@@ -312,7 +325,7 @@ def reduce_dataset(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if is_eager():
+        if is_eager() and _holds(other_arguments, f):
             _result = execute(
                 "ReduceDataset",
                 name,

@@ -20,6 +20,8 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    parameters_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -90,6 +92,7 @@ class ScanDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "ScanDataset"
+    REQUIRES = ("parameters(f) >= len(other_arguments)",)
     SHAPES = {
         "input_dataset": "()",
         "initial_state": "(...,)",
@@ -203,7 +206,8 @@ class ScanDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of the elements that `f` returns.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `parameters(f) >= len(other_arguments)`.
 
         Example:
             >>> five = tf.data.Dataset.range(5)._variant_tensor
@@ -220,7 +224,7 @@ class ScanDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(other_arguments, f):
                 op.handle = execute(
                     "ScanDataset",
                     None,
@@ -260,6 +264,14 @@ class ScanDataset(TensorOp[TVariant]):
 
 DEFAULTS = ScanDataset.Options()
 MERGE = merging(ScanDataset.Options)
+
+
+def _holds(other_arguments: object, f: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return parameters_of(f) >= len(tensors_of(other_arguments))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -319,7 +331,8 @@ def scan_dataset(
         handle: variant, `scalar`. The data set of the elements that `f` returns.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `parameters(f) >= len(other_arguments)`.
 
     Example:
         >>> five = tf.data.Dataset.range(5)._variant_tensor
@@ -335,7 +348,7 @@ def scan_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager():
+        if is_eager() and _holds(other_arguments, f):
             _result = execute(
                 "ScanDataset",
                 name,

@@ -21,6 +21,8 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    parameters_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -81,6 +83,7 @@ class TakeWhileDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "TakeWhileDataset"
+    REQUIRES = ("parameters(predicate) >= len(other_arguments)",)
     SHAPES = {
         "input_dataset": "()",
         "other_arguments": "(...,)",
@@ -161,7 +164,8 @@ class TakeWhileDataset(TensorOp[TVariant]):
                 fails.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `parameters(predicate) >= len(other_arguments)`.
 
         Example:
             >>> ten = tf.data.Dataset.range(10)
@@ -178,7 +182,7 @@ class TakeWhileDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(other_arguments, predicate):
                 op.handle = execute(
                     "TakeWhileDataset",
                     None,
@@ -211,6 +215,14 @@ class TakeWhileDataset(TensorOp[TVariant]):
 
 DEFAULTS = TakeWhileDataset.Options()
 MERGE = merging(TakeWhileDataset.Options)
+
+
+def _holds(other_arguments: object, predicate: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return parameters_of(predicate) >= len(tensors_of(other_arguments))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -256,7 +268,8 @@ def take_while_dataset(
         handle: variant, `scalar`. The data set of elements before the first that fails.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `parameters(predicate) >= len(other_arguments)`.
 
     Example:
         >>> ten = tf.data.Dataset.range(10)
@@ -272,7 +285,7 @@ def take_while_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager():
+        if is_eager() and _holds(other_arguments, predicate):
             _result = execute(
                 "TakeWhileDataset",
                 name,

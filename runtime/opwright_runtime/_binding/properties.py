@@ -379,6 +379,14 @@ def results_of(function: Any) -> int:
     return len(outputs)
 
 
+def parameters_of(function: object) -> int:
+    """How many parameters a function has that an attr names, captures included."""
+    inputs = getattr(function, "inputs", None)
+    if type(inputs) is not list:
+        raise TypeError
+    return len(inputs)
+
+
 def is_batched(value: Any, size: int) -> bool:
     """Whether the indices of batch n are from n * `size` to (n + 1) * `size` - 1."""
     numbers = _numbers(value)

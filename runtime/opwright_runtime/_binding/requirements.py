@@ -228,29 +228,29 @@ def facts(
 
 
 def _plain(attr: attr_values.AttrInfo, value: Any) -> object:
-    """An attr's value as conditions use it; of a function, the number of its results.
+    """An attr's value as conditions use it; of a function, what it has.
 
     None stands for an unknown value.
     """
     if attr.kind == "func":
-        return _results(value)
+        return _counts(value)
     if attr.kind == "list(func)" and isinstance(value, (list, tuple)):
-        return tuple(map(_results, value))
+        return tuple(map(_counts, value))
     return None if value is None else attr_values.plain(attr.kind, value)
 
 
-def _results(function: Any) -> int | None:
-    """How many results a function has; None if it is not known."""
+def _counts(function: Any) -> tuple[int, int] | None:
+    """How many results and parameters a function has; None if it is not known."""
     try:
-        return properties.results_of(function)
+        return properties.results_of(function), properties.parameters_of(function)
     except TypeError:
         pass
     name = getattr(function, "name", function)
     name = name.encode() if isinstance(name, str) else name
     if not isinstance(name, bytes) or not context.context().has_function(name):
         return None
-    found = context.context().get_function_def(name)
-    return len(found.signature.output_arg)
+    signature = context.context().get_function_def(name).signature
+    return len(signature.output_arg), len(signature.input_arg)
 
 
 def _property(name: str, tensor: Any, more: tuple[object, ...]) -> object:

@@ -27,6 +27,8 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    parameters_of,
+    tensors_of,
     value_of,
 )
 from typing_extensions import Never
@@ -98,6 +100,7 @@ class ExperimentalMapAndBatchDataset(TensorOp[TVariant]):
         "value(batch_size) <= 2**24",
         "elements(num_parallel_calls) == 1",
         "value(num_parallel_calls) <= 2**20",
+        "parameters(f) >= len(other_arguments)",
     )
     SHAPES = {
         "input_dataset": "()",
@@ -196,7 +199,8 @@ class ExperimentalMapAndBatchDataset(TensorOp[TVariant]):
             OpError: the op refuses an argument. The call needs
                 `elements(batch_size) == 1`, `value(batch_size) <= 2**24`,
                 `elements(num_parallel_calls) == 1`,
-                `value(num_parallel_calls) <= 2**20`.
+                `value(num_parallel_calls) <= 2**20`,
+                `parameters(f) >= len(other_arguments)`.
 
         Example:
             >>> five = tf.data.Dataset.range(5)
@@ -231,7 +235,7 @@ class ExperimentalMapAndBatchDataset(TensorOp[TVariant]):
                     or fits(TInt64, num_parallel_calls)
                 )
                 and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
-                and _holds(batch_size, num_parallel_calls)
+                and _holds(other_arguments, batch_size, num_parallel_calls, f)
             ):
                 op.handle = execute(
                     "ExperimentalMapAndBatchDataset",
@@ -276,7 +280,9 @@ DEFAULTS = ExperimentalMapAndBatchDataset.Options()
 MERGE = merging(ExperimentalMapAndBatchDataset.Options)
 
 
-def _holds(batch_size: object, num_parallel_calls: object) -> bool:
+def _holds(
+    other_arguments: object, batch_size: object, num_parallel_calls: object, f: object
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
@@ -284,6 +290,7 @@ def _holds(batch_size: object, num_parallel_calls: object) -> bool:
             and value_of(batch_size) <= 16777216
             and elements_of(num_parallel_calls) == 1
             and value_of(num_parallel_calls) <= 1048576
+            and parameters_of(f) >= len(tensors_of(other_arguments))
         )
     except Exception:
         return False
@@ -343,7 +350,8 @@ def experimental_map_and_batch_dataset(
     Raises:
         OpError: the op refuses an argument. The call needs `elements(batch_size) == 1`,
             `value(batch_size) <= 2**24`, `elements(num_parallel_calls) == 1`,
-            `value(num_parallel_calls) <= 2**20`.
+            `value(num_parallel_calls) <= 2**20`,
+            `parameters(f) >= len(other_arguments)`.
 
     Example:
         >>> five = tf.data.Dataset.range(5)
@@ -374,7 +382,7 @@ def experimental_map_and_batch_dataset(
                 or fits(TInt64, num_parallel_calls)
             )
             and (type(drop_remainder) is EagerTensor or fits(TBool, drop_remainder))
-            and _holds(batch_size, num_parallel_calls)
+            and _holds(other_arguments, batch_size, num_parallel_calls, f)
         ):
             _result = execute(
                 "ExperimentalMapAndBatchDataset",

@@ -23,6 +23,8 @@ from opwright_runtime.gencode import (
     fits,
     is_eager,
     new,
+    parameters_of,
+    tensors_of,
     value_of,
 )
 from typing_extensions import Never
@@ -97,6 +99,7 @@ class ExperimentalParallelInterleaveDataset(TensorOp[TVariant]):
         "value(cycle_length) <= 2**20",
         "elements(prefetch_input_elements) == 1",
         "value(prefetch_input_elements) <= 2**20",
+        "parameters(f) >= len(other_arguments)",
     )
     SHAPES = {
         "input_dataset": "()",
@@ -176,7 +179,8 @@ class ExperimentalParallelInterleaveDataset(TensorOp[TVariant]):
             OpError: the op refuses an argument. The call needs
                 `elements(cycle_length) == 1`, `value(cycle_length) <= 2**20`,
                 `elements(prefetch_input_elements) == 1`,
-                `value(prefetch_input_elements) <= 2**20`.
+                `value(prefetch_input_elements) <= 2**20`,
+                `parameters(f) >= len(other_arguments)`.
 
         Example:
             >>> spec = tf.TensorSpec([], tf.int64)
@@ -228,7 +232,7 @@ class ExperimentalParallelInterleaveDataset(TensorOp[TVariant]):
                     <= 9223372036854775807
                     or fits(TInt64, prefetch_input_elements)
                 )
-                and _holds(cycle_length, prefetch_input_elements)
+                and _holds(other_arguments, cycle_length, prefetch_input_elements, f)
             ):
                 op.handle = execute(
                     "ExperimentalParallelInterleaveDataset",
@@ -266,7 +270,12 @@ class ExperimentalParallelInterleaveDataset(TensorOp[TVariant]):
         )
 
 
-def _holds(cycle_length: object, prefetch_input_elements: object) -> bool:
+def _holds(
+    other_arguments: object,
+    cycle_length: object,
+    prefetch_input_elements: object,
+    f: object,
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
@@ -274,6 +283,7 @@ def _holds(cycle_length: object, prefetch_input_elements: object) -> bool:
             and value_of(cycle_length) <= 1048576
             and elements_of(prefetch_input_elements) == 1
             and value_of(prefetch_input_elements) <= 1048576
+            and parameters_of(f) >= len(tensors_of(other_arguments))
         )
     except Exception:
         return False
@@ -339,7 +349,8 @@ def experimental_parallel_interleave_dataset(
         OpError: the op refuses an argument. The call needs
             `elements(cycle_length) == 1`, `value(cycle_length) <= 2**20`,
             `elements(prefetch_input_elements) == 1`,
-            `value(prefetch_input_elements) <= 2**20`.
+            `value(prefetch_input_elements) <= 2**20`,
+            `parameters(f) >= len(other_arguments)`.
 
     Example:
         >>> spec = tf.TensorSpec([], tf.int64)
@@ -386,7 +397,7 @@ def experimental_parallel_interleave_dataset(
                 <= 9223372036854775807
                 or fits(TInt64, prefetch_input_elements)
             )
-            and _holds(cycle_length, prefetch_input_elements)
+            and _holds(other_arguments, cycle_length, prefetch_input_elements, f)
         ):
             _result = execute(
                 "ExperimentalParallelInterleaveDataset",

@@ -22,6 +22,8 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    parameters_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -88,6 +90,7 @@ class ExperimentalScanDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "ExperimentalScanDataset"
+    REQUIRES = ("parameters(f) >= len(other_arguments)",)
     SHAPES = {
         "input_dataset": "()",
         "initial_state": "(...,)",
@@ -177,7 +180,8 @@ class ExperimentalScanDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of the elements that `f` returns.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `parameters(f) >= len(other_arguments)`.
 
         Example:
             >>> five = tf.data.Dataset.range(5)._variant_tensor
@@ -194,7 +198,7 @@ class ExperimentalScanDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(other_arguments, f):
                 op.handle = execute(
                     "ExperimentalScanDataset",
                     None,
@@ -228,6 +232,14 @@ class ExperimentalScanDataset(TensorOp[TVariant]):
 
 DEFAULTS = ExperimentalScanDataset.Options()
 MERGE = merging(ExperimentalScanDataset.Options)
+
+
+def _holds(other_arguments: object, f: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return parameters_of(f) >= len(tensors_of(other_arguments))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -281,7 +293,8 @@ def experimental_scan_dataset(
         handle: variant, `scalar`. The data set of the elements that `f` returns.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `parameters(f) >= len(other_arguments)`.
 
     Example:
         >>> five = tf.data.Dataset.range(5)._variant_tensor
@@ -297,7 +310,7 @@ def experimental_scan_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager():
+        if is_eager() and _holds(other_arguments, f):
             _result = execute(
                 "ExperimentalScanDataset",
                 name,

@@ -18,6 +18,8 @@ from opwright_runtime.gencode import (
     execute,
     is_eager,
     new,
+    parameters_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -76,6 +78,7 @@ class ExperimentalTakeWhileDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "ExperimentalTakeWhileDataset"
+    REQUIRES = ("parameters(predicate) >= len(other_arguments)",)
     SHAPES = {
         "input_dataset": "()",
         "other_arguments": "(...,)",
@@ -131,7 +134,8 @@ class ExperimentalTakeWhileDataset(TensorOp[TVariant]):
                 fails.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `parameters(predicate) >= len(other_arguments)`.
 
         Example:
             >>> ten = tf.data.Dataset.range(10)
@@ -147,7 +151,7 @@ class ExperimentalTakeWhileDataset(TensorOp[TVariant]):
         op: ExperimentalTakeWhileDataset = new(ExperimentalTakeWhileDataset)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(other_arguments, predicate):
                 op.handle = execute(
                     "ExperimentalTakeWhileDataset",
                     None,
@@ -173,6 +177,14 @@ class ExperimentalTakeWhileDataset(TensorOp[TVariant]):
             },
             fast_path_error,
         )
+
+
+def _holds(other_arguments: object, predicate: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return parameters_of(predicate) >= len(tensors_of(other_arguments))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -215,7 +227,8 @@ def experimental_take_while_dataset(
         handle: variant, `scalar`. The data set of elements before the first that fails.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `parameters(predicate) >= len(other_arguments)`.
 
     Example:
         >>> ten = tf.data.Dataset.range(10)
@@ -231,7 +244,7 @@ def experimental_take_while_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager():
+        if is_eager() and _holds(other_arguments, predicate):
             _result = execute(
                 "ExperimentalTakeWhileDataset",
                 name,
