@@ -46,9 +46,10 @@ TARGET = 2e-6
 # fmt: off
 READERS = {
     "all_finite", "are_distinct", "are_held", "are_importable", "are_joined",
-    "are_named", "are_pairs", "are_slices", "are_spans", "banded_of", "can_start",
-    "contents_of", "crosses_of", "held_by", "held_of", "is_batched", "is_convolved",
-    "is_divided", "is_nan_free", "is_permutation", "is_rising", "is_single", "is_table",
+    "are_named", "are_pairs", "are_slices", "are_spans", "are_stackable",
+    "banded_of", "can_start", "contents_of", "crosses_of", "held_by", "held_of",
+    "is_batched", "is_convolved", "is_divided", "is_nan_free", "is_permutation",
+    "is_rising", "is_single", "is_table",
     "is_writable", "known_held_of", "last_of", "least_of", "most_of", "padded_of",
     "shards_of", "steps_of", "value_of",
 }

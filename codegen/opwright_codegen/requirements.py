@@ -442,6 +442,7 @@ _PYTHON: Final = {
     "nan_free": "is_nan_free",
     "named": "are_named",
     "slices": "are_slices",
+    "stackable": "are_stackable",
     "removable": "is_removable",
     "shards": "shards_of",
     "spans": "are_spans",

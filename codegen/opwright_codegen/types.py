@@ -204,7 +204,14 @@ BINDING: Final = frozenset(
 #: The functions of the runtime that conditions of calls use.
 HELPERS: Final = frozenset(
     {"all_finite", "are_distinct", "are_held", "are_importable", "are_joined"}
-    | {"are_named", "are_pairs", "are_slices", "are_spans", "are_subscripts"}
+    | {
+        "are_named",
+        "are_pairs",
+        "are_slices",
+        "are_spans",
+        "are_stackable",
+        "are_subscripts",
+    }
     | {"banded_of", "batches_of", "broadcast_of", "can_start"}
     | {"contents_of", "crosses_of", "dims_of"}
     | {"dtype_name", "dtype_of", "einsum_of", "elements_of", "indexed_of", "reduced_of"}

@@ -88,6 +88,7 @@ PROPERTIES: Final = {
     "nan_free": Property(Kind.FLAG, of_values=True),
     "named": Property(Kind.FLAG, of_values=True),
     "slices": Property(Kind.FLAG, of_values=True),
+    "stackable": Property(Kind.FLAG, of_values=True),
     "batched": Property(Kind.FLAG, more=1, of_values=True),
     "distinct": Property(Kind.FLAG, more=1, of_values=True),
     "spans": Property(Kind.FLAG, more=1, of_values=True),

@@ -93,6 +93,10 @@ _PREDICATES: Final = {
         "describes a slice of a tensor that cannot be",
         "sizes must be at least 0, fewer than 255, and their product less than 2**63",
     ),
+    "stackable": (
+        "has a serialized sparse tensor that cannot be",
+        "sizes must be at least 0, fewer than 255, and their product less than 2**63",
+    ),
     "convolves": (
         "does not fit the filter, the padding and the axes",
         "it must have each axis, a size of 0 or more with the padding, and a filter of "

@@ -120,6 +120,7 @@ def load_op(*conditions: str) -> Op:
         ("named(a)", "are_named(a)"),
         ("handles(handle) == 1", "elements_of(handle) == 1"),
         ("slices(a)", "are_slices(a)"),
+        ("stackable(a)", "are_stackable(a)"),
         ("nan_free(a, b)", "is_nan_free(a) and is_nan_free(b)"),
         ("positives(weights) > block", "positives_of(weights) > block"),
         ("results(call) == N", "results_of(call) == len(tensors_of(parts))"),

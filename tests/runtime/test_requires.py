@@ -777,6 +777,50 @@ def test_are_slices_unless_sizes_are_not_those_of_a_tensor(
                 assert session.run(found, {described: row}) == expected
 
 
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([[2, 3]], True),
+        ([[2, 3], [0, 5]], True),
+        ([[]], True),
+        ([[2, 3], [-1, 2]], False),
+        ([[2**62, 2**62]], False),
+        ([[2**62]], True),
+        ([[2**62], [1]], False),
+        ([[1] * 253], True),
+        ([[1] * 254], False),
+    ],
+)
+def test_sparse_tensors_stack_unless_sizes_are_not_those_of_a_tensor(
+    rows: list[list[int]], expected: bool
+) -> None:
+    sizes = [tf.io.serialize_tensor(tf.constant(row, tf.int64)) for row in rows]
+    stack = tf.stack([[one, one, one] for one in sizes])
+    for value in (stack, stack.numpy(), stack.numpy().tolist()):
+        assert texts.are_stackable(value) is expected
+    assert texts.are_stackable(["-1", "-1", "no tensor"])
+    with tf.Graph().as_default():
+        assert texts.are_stackable(stack.numpy()) is expected
+
+
+def test_graph_checks_sparse_tensors_when_it_runs() -> None:
+    @tf.function(input_signature=[tf.TensorSpec(None, tf.string)], autograph=False)
+    def read(serialized: tf.Tensor) -> tf.Tensor:
+        with opwright.checked():
+            found = opwright.raw_ops.DeserializeManySparse(
+                serialized_sparse=serialized, dtype=tf.float32
+            )
+        return found.sparse_shape
+
+    def one(*sizes: int) -> tf.Tensor:
+        parts = (np.int64([[0] * len(sizes)]), np.float32([1]), np.int64(sizes))
+        return tf.stack([[tf.io.serialize_tensor(part) for part in parts]])
+
+    assert read(one(2, 3)).numpy().tolist() == [1, 2, 3]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="stackable"):
+        read(one(-1, 3))
+
+
 def test_several_handles_of_an_accumulator_are_refused() -> None:
     one = opwright.train.resource_conditional_accumulator(tf.float32, [2])
     with pytest.raises(OpInputError, match="handle has 2 elements; it must have 1"):

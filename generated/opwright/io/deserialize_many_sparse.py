@@ -10,6 +10,7 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    are_stackable,
     as_dtype,
     describe_missing_args,
     execute,
@@ -81,6 +82,7 @@ class DeserializeManySparse(Op, Generic[Dtype]):
     """
 
     OP_NAME = "DeserializeManySparse"
+    REQUIRES = ("stackable(serialized_sparse)",)
     SHAPES = {
         "serialized_sparse": "(n, 3)",
         "sparse_indices": "(_entries, _rank)",
@@ -132,7 +134,8 @@ class DeserializeManySparse(Op, Generic[Dtype]):
             sparse_shape: int64, `_rank`. The sizes of the stack.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `stackable(serialized_sparse)`.
 
         Example:
             >>> a = tf.sparse.from_dense([[1, 2], [0, 3]])
@@ -146,7 +149,7 @@ class DeserializeManySparse(Op, Generic[Dtype]):
         op: DeserializeManySparse[UDtype] = new(DeserializeManySparse)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(serialized_sparse):
                 op.sparse_indices, op.sparse_values, op.sparse_shape = execute(
                     "DeserializeManySparse",
                     None,
@@ -158,6 +161,14 @@ class DeserializeManySparse(Op, Generic[Dtype]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (serialized_sparse,), {"dtype": dtype}, fast_path_error)
+
+
+def _holds(serialized_sparse: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_stackable(serialized_sparse)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -194,7 +205,8 @@ def deserialize_many_sparse(
         sparse_shape: int64, `_rank`. The sizes of the stack.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `stackable(serialized_sparse)`.
 
     Example:
         >>> a = tf.sparse.from_dense([[1, 2], [0, 3]])
@@ -208,7 +220,7 @@ def deserialize_many_sparse(
     fast_path_error = None
     _result: DeserializeManySparseOutputs[UDtype]
     try:
-        if is_eager():
+        if is_eager() and _holds(serialized_sparse):
             _result = DeserializeManySparseOutputs._make(
                 execute(
                     "DeserializeManySparse",

@@ -12,11 +12,14 @@ from opwright_runtime.gencode import (
     Op,
     OpInputs,
     Scope,
+    are_stackable,
     as_dtype,
     describe_missing_args,
+    dtype_of,
     execute,
     is_eager,
     new,
+    rank_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -85,6 +88,9 @@ class DeserializeSparse(Op, Generic[Dtype]):
     """
 
     OP_NAME = "DeserializeSparse"
+    REQUIRES = (
+        'rank(serialized_sparse) == 1 or dtype(serialized_sparse) == "variant" or stackable(serialized_sparse)',
+    )
     SHAPES = {
         "serialized_sparse": "(*batch, 3)",
         "sparse_indices": "(_entries, _rank)",
@@ -139,7 +145,9 @@ class DeserializeSparse(Op, Generic[Dtype]):
             sparse_shape: int64, `_rank`. The sizes of the stack.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(serialized_sparse)
+                == 1 or dtype(serialized_sparse) == "variant" or
+                stackable(serialized_sparse)`.
 
         Example:
             >>> a = tf.sparse.from_dense([[0, 7]])
@@ -153,7 +161,7 @@ class DeserializeSparse(Op, Generic[Dtype]):
         op: DeserializeSparse[UDtype] = new(DeserializeSparse)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(serialized_sparse):
                 op.sparse_indices, op.sparse_values, op.sparse_shape = execute(
                     "DeserializeSparse",
                     None,
@@ -165,6 +173,18 @@ class DeserializeSparse(Op, Generic[Dtype]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (serialized_sparse,), {"dtype": dtype}, fast_path_error)
+
+
+def _holds(serialized_sparse: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            rank_of(serialized_sparse) == 1
+            or dtype_of(serialized_sparse) == "variant"
+            or are_stackable(serialized_sparse)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -204,7 +224,8 @@ def deserialize_sparse(
         sparse_shape: int64, `_rank`. The sizes of the stack.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(serialized_sparse) ==
+            1 or dtype(serialized_sparse) == "variant" or stackable(serialized_sparse)`.
 
     Example:
         >>> a = tf.sparse.from_dense([[0, 7]])
@@ -218,7 +239,7 @@ def deserialize_sparse(
     fast_path_error = None
     _result: DeserializeSparseOutputs[UDtype]
     try:
-        if is_eager():
+        if is_eager() and _holds(serialized_sparse):
             _result = DeserializeSparseOutputs._make(
                 execute(
                     "DeserializeSparse",

@@ -14,6 +14,7 @@ from opwright_runtime.gencode import (
     Scope,
     TInt32,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
@@ -81,6 +82,7 @@ class TensorArrayGradWithShape(Op):
     """
 
     OP_NAME = "TensorArrayGradWithShape"
+    REQUIRES = ("elements(shape_to_prepend) < 128",)
     SHAPES = {
         "handle": "(2,)",
         "flow_in": "()",
@@ -133,7 +135,8 @@ class TensorArrayGradWithShape(Op):
             flow_out: float32, `scalar`. The flow for the first op on that array.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(shape_to_prepend) < 128`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -160,6 +163,7 @@ class TensorArrayGradWithShape(Op):
                     and -2147483648 <= shape_to_prepend <= 2147483647
                     or fits(TInt32, shape_to_prepend)
                 )
+                and _holds(shape_to_prepend)
             ):
                 op.grad_handle, op.flow_out = execute(
                     "TensorArrayGradWithShape",
@@ -179,6 +183,14 @@ class TensorArrayGradWithShape(Op):
             {"source": source},
             fast_path_error,
         )
+
+
+def _holds(shape_to_prepend: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(shape_to_prepend) < 128
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -216,7 +228,8 @@ def tensor_array_grad_with_shape(
         flow_out: float32, `scalar`. The flow for the first op on that array.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(shape_to_prepend) < 128`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -234,11 +247,15 @@ def tensor_array_grad_with_shape(
     fast_path_error = None
     _result: TensorArrayGradWithShapeOutputs
     try:
-        if is_eager() and (
-            type(shape_to_prepend) is EagerTensor
-            or type(shape_to_prepend) is int
-            and -2147483648 <= shape_to_prepend <= 2147483647
-            or fits(TInt32, shape_to_prepend)
+        if (
+            is_eager()
+            and (
+                type(shape_to_prepend) is EagerTensor
+                or type(shape_to_prepend) is int
+                and -2147483648 <= shape_to_prepend <= 2147483647
+                or fits(TInt32, shape_to_prepend)
+            )
+            and _holds(shape_to_prepend)
         ):
             _result = TensorArrayGradWithShapeOutputs._make(
                 execute(

@@ -158,6 +158,7 @@ if TYPE_CHECKING:
     from opwright_runtime._binding.texts import (
         are_named,
         are_slices,
+        are_stackable,
     )
     from opwright_runtime._binding.threads import can_start
     from opwright_runtime._binding.variants import are_joined
@@ -183,6 +184,7 @@ _OF_FEW_OPS = {
     "shards_of": "resources",
     "are_named": "texts",
     "are_slices": "texts",
+    "are_stackable": "texts",
     "can_start": "threads",
     "are_joined": "variants",
 }
@@ -275,6 +277,7 @@ __all__ = [
     "are_pairs",
     "are_slices",
     "are_spans",
+    "are_stackable",
     "are_subscripts",
     "as_bool",
     "as_bytes",

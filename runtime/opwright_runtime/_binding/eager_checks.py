@@ -1,4 +1,4 @@
-"""Conditions on what handles stand for, which Python checks when a graph runs.
+"""Conditions on what inputs stand for, which Python checks when a graph runs.
 
 TensorFlow has no ops that a graph could check them with.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 from opwright_notation.conditions import HOLDS
-from opwright_runtime._binding import handles, resources, variants
+from opwright_runtime._binding import handles, resources, texts, variants
 
 
 def _holds(handle: tf.Tensor, dtype: str) -> bool:
@@ -25,6 +25,7 @@ _FUNCTIONS: Mapping[str, Callable[..., bool]] = {
     "importable": resources.are_importable,
     "joins": variants.are_joined,
     "removable": handles.is_removable,
+    "stackable": texts.are_stackable,
 }
 NAMES = frozenset(_FUNCTIONS)
 

@@ -67,6 +67,7 @@ _FUNCTIONS: dict[str, Callable[..., object]] = {
     "nan_free": properties.is_nan_free,
     "named": texts.are_named,
     "slices": texts.are_slices,
+    "stackable": texts.are_stackable,
     "batched": properties.is_batched,
     "distinct": properties.are_distinct,
     "spans": properties.are_spans,

@@ -1,15 +1,18 @@
-"""Properties of texts: the names and slices of tensors in a checkpoint."""
+"""Properties of texts: the names and slices of tensors, and serialized tensors."""
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.message import DecodeError
 
 from opwright_notation.rows import extent
 from opwright_runtime._binding.fast_path import EagerTensor
 from opwright_runtime._binding.properties import MOST_AXES, array_of
+from opwright_runtime._internals import TensorProto
 
 
 def are_named(value: object) -> bool:
@@ -36,14 +39,43 @@ def _is_slice(text: bytes) -> bool:
         row = tuple(map(int, sizes))
     except ValueError:
         return True
-    few = len(row) <= MOST_AXES
-    return few and min(row, default=0) >= 0 and extent(row) < 2**63
+    return _are_sizes(row)
 
 
 # A checkpoint has the same slices at each step.
 _is_known_slice = lru_cache(_is_slice)
 # The length of texts that are kept.
 _MOST_KEPT = 256
+
+
+def are_stackable(value: object) -> bool:
+    """Whether serialized sparse tensors have sizes that their stack can have.
+
+    Texts that are no serialized tensor hold: TensorFlow refuses them.
+
+    Args:
+        value: of each tensor the coordinates, the values and the sizes, in this order.
+    """
+    all_sizes = _texts(value)[2::3]
+    return all(_is_shape(len(all_sizes), one) for one in all_sizes)
+
+
+def _is_shape(count: int, serialized: bytes) -> bool:
+    """Whether serialized sizes are those of one of `count` tensors."""
+    try:
+        proto = TensorProto.FromString(serialized)
+        if math.prod(dim.size for dim in proto.tensor_shape.dim) > MOST_AXES:
+            return False
+        sizes = tf.make_ndarray(proto)
+    except (DecodeError, TypeError, ValueError):
+        return True
+    return sizes.dtype != np.int64 or _are_sizes((count, *sizes.ravel().tolist()))
+
+
+def _are_sizes(row: tuple[int, ...]) -> bool:
+    """Whether a tensor can have these sizes."""
+    few = len(row) <= MOST_AXES
+    return few and min(row, default=0) >= 0 and extent(row) < 2**63
 
 
 def _texts(value: object) -> list[bytes]:
