@@ -1,5 +1,7 @@
 #include "base/huge_pages.h"
 
+#include <sys/mman.h>
+
 #include <cstdio>
 
 #include "base/testing/huge_pages.h"
@@ -17,6 +19,8 @@ TEST(HugePages, AlignmentRoundsUp) {
 
 TEST(HugePages, MemoryWithoutAWholeOneStaysAsItIs) {
   const SmallPages pages(1);
+  // Or the kernel may replace them at any time.
+  madvise(pages.data(), pages.bytes(), MADV_NOHUGEPAGE);
   const int64_t before = BytesInHugePages();
   UseHugePages(AlignToHugePage(pages.data()) + 1, kHugePage - 1);
   UseHugePages(pages.data(), 0);

@@ -107,9 +107,10 @@ TEST(Store, WriteReplacesSmallPagesByHugeOnes) {
   const int64_t before = BytesInHugePages();
   prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
   const Status written = store->Write(&exec, 0, -1, all, values.data());
+  const int64_t without = BytesInHugePages();
   prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
   EXPECT_OK(written);
-  EXPECT_EQ(BytesInHugePages(), before);
+  EXPECT_EQ(without, before);
   EXPECT_OK(store->Write(&exec, 0, -1, all, values.data()));
   EXPECT(BytesInHugePages() > before);
 }
