@@ -7,7 +7,6 @@ from functools import lru_cache
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf.message import DecodeError
 
 from opwright_notation.rows import extent
 from opwright_runtime._binding.fast_path import EagerTensor
@@ -67,7 +66,7 @@ def _is_shape(count: int, serialized: bytes) -> bool:
         if math.prod(dim.size for dim in proto.tensor_shape.dim) > MOST_AXES:
             return False
         sizes = tf.make_ndarray(proto)
-    except (DecodeError, TypeError, ValueError):
+    except Exception:  # Of protobuf, or for what is no array.
         return True
     return sizes.dtype != np.int64 or _are_sizes((count, *sizes.ravel().tolist()))
 
