@@ -286,6 +286,9 @@ def test_raw_op_without_dispatch_refuses_a_composite_tensor() -> None:
         opwright.OpInputError, match="Acos: x must be a tensor, not a R"
     ):
         raw_ops.Acos(x=RAGGED)
+    for slices in (tf.IndexedSlices([1.0], [0]), tf.IndexedSlices(X, [0])):
+        with pytest.raises(opwright.OpInputError, match="not an IndexedSlices"):
+            raw_ops.ReadVariableOp(resource=slices, dtype=tf.float32)
 
 
 def test_raw_op_takes_variables_and_has_a_gradient() -> None:

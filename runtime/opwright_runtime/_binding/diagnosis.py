@@ -231,7 +231,9 @@ class _FailedCall:
             if isinstance(value, tf.Variable):
                 continue  # A composite tensor too, which ops read.
             if isinstance(value, tf.__internal__.CompositeTensor):
-                what, instead = f"a {type(value).__name__}", _parts(value)
+                name = type(value).__name__
+                article = "an" if name[0] in "AEIO" else "a"
+                what, instead = f"{article} {name}", _parts(value)
             elif type(value).__name__ == "KerasTensor":
                 what = "a KerasTensor, which stands for what a Keras model will get"
                 instead = "call the op in the `call` of a keras.Layer"

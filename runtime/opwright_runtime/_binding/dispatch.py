@@ -78,6 +78,13 @@ def make(
         return _add(info, scope, graph, inputs, attrs)
     except errors.OpError:
         raise
+    except RecursionError:
+        from opwright_runtime._binding import nesting
+
+        refused = nesting.refused(info, inputs, attrs)
+        if refused is None:
+            raise
+        raise refused from None
     except Exception as error:
         # Ctrl-C interrupted TensorFlow while it created an exception of its own.
         if isinstance(error, RuntimeError) and "REPLACED BY KeyboardInterrupt" in str(

@@ -191,8 +191,10 @@ class _RawOp(Op):
         if any(map(_is_composite, _flat(inputs))):
             try:
                 return cls._dispatched(name, inputs, attrs)
-            except (TypeError, ValueError):
-                pass  # The call below raises an error, because the op needs tensors.
+            except (AttributeError, TypeError, ValueError):
+                # The call below raises an error, because the op needs tensors. An
+                # IndexedSlices of lists has no dtype.
+                pass
         given = {
             attr: cls._default(attr) if value is None else value
             for attr, value in attrs.items()
