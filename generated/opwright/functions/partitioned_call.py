@@ -77,7 +77,7 @@ class PartitionedCall(Op):
     """
 
     OP_NAME = "PartitionedCall"
-    REQUIRES = ("results(f) <= len(Tout)",)
+    REQUIRES = ("len(Tout) == 0 or results(f) <= len(Tout)",)
     SHAPES = {
         "args": "(...,)",
         "output": "(...,)",
@@ -173,7 +173,7 @@ class PartitionedCall(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `results(f) <= len(Tout)`.
+                `len(Tout) == 0 or results(f) <= len(Tout)`.
 
         Example:
             >>> spec = tf.TensorSpec([], tf.float32)
@@ -228,7 +228,7 @@ MERGE = merging(PartitionedCall.Options)
 def _holds(Tout: Sequence[object], f: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return results_of(f) <= len(Tout)
+        return len(Tout) == 0 or results_of(f) <= len(Tout)
     except Exception:
         return False
 
@@ -279,7 +279,8 @@ def partitioned_call(
         output: list of tensors of `Tout`, `...`. What `f` returns.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `results(f) <= len(Tout)`.
+        OpError: the op refuses an argument. The call needs
+            `len(Tout) == 0 or results(f) <= len(Tout)`.
 
     Example:
         >>> spec = tf.TensorSpec([], tf.float32)

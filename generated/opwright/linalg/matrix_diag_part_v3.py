@@ -91,7 +91,7 @@ class MatrixDiagPartV3(TensorOp[T]):
     OP_NAME = "MatrixDiagPartV3"
     REQUIRES = (
         "rank(input) < 2 or max(shape(input)[-1], shape(input)[-2]) < 2**31",
-        "elements(input) > 0 or prod(shape(input)[:-2]) <= 2**33",
+        "elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30",
     )
     SHAPES = {
         "input": "(*batch, m, n)",
@@ -184,7 +184,7 @@ class MatrixDiagPartV3(TensorOp[T]):
         Raises:
             OpError: the op refuses an argument. The call needs `rank(input) < 2 or
                 max(shape(input)[-1], shape(input)[-2]) < 2**31`,
-                `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**33`.
+                `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
 
         Example:
             >>> matrix = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
@@ -243,7 +243,7 @@ def _holds(input: object) -> bool:
         return (
             rank_of(input) < 2
             or max(sizes_of(input)[-1], sizes_of(input)[-2]) < 2147483648
-        ) and (elements_of(input) > 0 or product_of(sizes_of(input)[:-2]) <= 8589934592)
+        ) and (elements_of(input) > 0 or product_of(sizes_of(input)[:-2]) <= 1073741824)
     except Exception:
         return False
 
@@ -298,7 +298,7 @@ def matrix_diag_part_v3(
     Raises:
         OpError: the op refuses an argument. The call needs `rank(input) < 2 or
             max(shape(input)[-1], shape(input)[-2]) < 2**31`,
-            `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**33`.
+            `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
 
     Example:
         >>> matrix = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]

@@ -371,20 +371,21 @@ def positives_of(values: Sequence[float]) -> int:
     return sum(value > 0 for value in values)
 
 
-def results_of(function: Any) -> int:
+def results_of(function: object) -> int:
     """How many results a function has that an attr names."""
-    outputs = getattr(function, "outputs", None)
-    if type(outputs) is not list:
-        raise TypeError
-    return len(outputs)
+    return _length_of(function, "outputs")
 
 
 def parameters_of(function: object) -> int:
     """How many parameters a function has that an attr names, captures included."""
-    inputs = getattr(function, "inputs", None)
-    if type(inputs) is not list:
+    return _length_of(function, "inputs")
+
+
+def _length_of(function: object, name: str) -> int:
+    values = getattr(function, name, None)
+    if type(values) is not list:
         raise TypeError
-    return len(inputs)
+    return len(values)
 
 
 def is_batched(value: Any, size: int) -> bool:

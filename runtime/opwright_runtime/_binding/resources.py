@@ -29,9 +29,19 @@ def are_held(dtype: object, *handles: Any) -> bool:
             held = data.shape_and_type
             if held and DTYPE_NAMES[held[0].dtype] != dtype:
                 return False
-        elif (_held_in_text(handle)[0] or dtype) != dtype:
+        elif not _is_held(dtype, handle):
             return False
     return True
+
+
+def _is_held(dtype: Any, handle: Any) -> bool:
+    """`are_held` for one handle without data."""
+    if type(handle) is EagerTensor:
+        text = handle._summarize_value()
+        if ACCUMULATOR in text and elements_of(handle) == 1:
+            # To ask for its dtype takes twice as long.
+            return _takes(handle, dtype)
+    return (_held_in_text(handle)[0] or dtype) == dtype
 
 
 def held_by(handle: Any) -> str | None:
@@ -86,6 +96,10 @@ def _held_in_text(handle: Any) -> tuple[str | None, tuple[int, ...] | None]:
     return DTYPE_NAMES[int(held[1])] or None, sizes
 
 
+#: The first step of all.
+_EARLIEST = -(2**63)
+
+
 def apply_stale_gradient(accumulator: tf.Tensor, dtype: str | tf.DType) -> tf.Operation:
     """Applies a gradient that changes nothing, and that fails for another dtype.
 
@@ -93,8 +107,24 @@ def apply_stale_gradient(accumulator: tf.Tensor, dtype: str | tf.DType) -> tf.Op
     graph, it returns the operation.
     """
     return tf.raw_ops.ResourceAccumulatorApplyGradient(
-        handle=accumulator, local_step=tf.int64.min, gradient=tf.zeros([], dtype)
+        handle=accumulator, local_step=_EARLIEST, gradient=_zeros(dtype)
     )
+
+
+def _takes(accumulator: tf.Tensor, dtype: str) -> bool:
+    """Whether an accumulator has a dtype."""
+    try:
+        apply_stale_gradient(accumulator, dtype)
+    except tf.errors.InvalidArgumentError:
+        return False
+    return True
+
+
+@lru_cache
+def _zeros(dtype: str | tf.DType, *shape: int) -> np.ndarray[Any, Any]:
+    """Zeros, or empty texts. The array turns into a tensor sooner than `tf.zeros`."""
+    known = tf.as_dtype(dtype)
+    return np.zeros(shape, "S" if known == tf.string else known.as_numpy_dtype)
 
 
 def _held_by_accumulator(handle: tf.Tensor) -> str | None:
@@ -140,15 +170,18 @@ def is_table(handle: Any, keys: str, values: str) -> bool:
 
     A handle does not say it. A lookup of no key does nothing but compare the dtypes.
     """
-    none = tf.zeros([0], keys)
-    default = tf.zeros([], values)
     try:
-        tf.raw_ops.LookupTableFindV2(
-            table_handle=handle, keys=none, default_value=default
-        )
+        _find_nothing(handle, keys, values)
     except tf.errors.OpError as error:
         return "Signature mismatch" not in str(error)
     return True
+
+
+def _find_nothing(table: Any, keys: str, values: str) -> None:
+    """Looks no key up in a table, which compares the dtypes."""
+    tf.raw_ops.LookupTableFindV2(
+        table_handle=table, keys=_zeros(keys, 0), default_value=_zeros(values)
+    )
 
 
 def are_pairs(table: Any, dataset: Any) -> bool:
@@ -175,10 +208,9 @@ def is_single(dataset: tf.Tensor) -> bool:
     """Whether a data set states that its elements have one value each.
 
     The refusal of an iterator of another shape names the shape that the elements have.
-    If two iterators of different ranks are taken, their rank is unknown.
+    If iterators of both ranks are taken, the rank is unknown.
     """
-    taken = 0
-    for shape in ([], [1]):
+    for shape in ([1], []):
         iterator = tf.raw_ops.AnonymousIteratorV3(
             output_types=["string"], output_shapes=[shape]
         )
@@ -186,13 +218,9 @@ def is_single(dataset: tf.Tensor) -> bool:
             tf.raw_ops.MakeIterator(dataset=dataset, iterator=iterator)
         except tf.errors.InvalidArgumentError as error:
             stated = re.search(r"but got \[([\d,?]*)\]", str(error))
-            if stated is None:
-                return True  # TensorFlow refuses such elements.
-            if not {*stated[1].split(",")} <= {"1", ""}:
-                return False
-        else:
-            taken += 1
-    return taken < 2
+            # TensorFlow refuses elements of other dtypes.
+            return stated is None or {*stated[1].split(",")} <= {"1", ""}
+    return False
 
 
 #: A size that no key of a table has.
@@ -210,8 +238,8 @@ def are_importable(table: tf.Tensor, keys: tf.Tensor, values: tf.Tensor) -> bool
     try:
         tf.raw_ops.LookupTableImportV2(
             table_handle=table,
-            keys=tf.zeros([0, 1, _NO_SIZE], keys.dtype),
-            values=tf.zeros([0], values.dtype),
+            keys=_zeros(keys.dtype, 0, 1, _NO_SIZE),
+            values=_zeros(values.dtype, 0),
         )
     except tf.errors.InvalidArgumentError as error:
         text = str(error)
@@ -247,11 +275,7 @@ def fits_dense_table(keys: tf.TensorShape, key: tf.TensorShape) -> bool | None:
 def _dtypes_of_table(table: Any) -> tuple[str, str]:
     """The dtypes of keys and values, which the refusal of a lookup names."""
     try:
-        tf.raw_ops.LookupTableFindV2(
-            table_handle=table,
-            keys=tf.zeros([0], tf.int8),
-            default_value=tf.zeros([], tf.int8),
-        )
+        _find_nothing(table, "int8", "int8")
     except tf.errors.InvalidArgumentError as error:
         found = re.search(r"expected: \w+, ?(\w+), ?(\w+)->", str(error))
         if found is None:

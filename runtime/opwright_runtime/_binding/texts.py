@@ -56,7 +56,11 @@ def are_stackable(value: object) -> bool:
         value: of each tensor the coordinates, the values and the sizes, in this order.
     """
     all_sizes = _texts(value)[2::3]
-    return all(_is_shape(len(all_sizes), one) for one in all_sizes)
+    count = len(all_sizes)
+    return all(
+        _is_known_shape(count, one) if len(one) <= _MOST_KEPT else _is_shape(count, one)
+        for one in all_sizes
+    )
 
 
 def _is_shape(count: int, serialized: bytes) -> bool:
@@ -69,6 +73,10 @@ def _is_shape(count: int, serialized: bytes) -> bool:
     except Exception:  # Of protobuf, or for what is no array.
         return True
     return sizes.dtype != np.int64 or _are_sizes((count, *sizes.ravel().tolist()))
+
+
+# The tensors of a batch often have the same sizes.
+_is_known_shape = lru_cache(_is_shape)
 
 
 def _are_sizes(row: tuple[int, ...]) -> bool:
