@@ -71,7 +71,6 @@ def test_models_of_the_registry_and_of_yaml_agree_in_facts() -> None:
     assert different == []
 
 
-@pytest.mark.rotating
 @pytest.mark.slow
 def test_dump_of_every_opdef_is_byte_identical() -> None:
     """A file that is read and written anew is the same, byte for byte."""
