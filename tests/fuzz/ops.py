@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from .ops_findings import (
     HANG,
@@ -50,6 +50,9 @@ PERIOD_OF_OTHERS = 10
 TRIED = 3
 # Calls with one refusal that TensorFlow takes, after which no more are tried.
 ENOUGH = 3
+# Calls with one refusal that end the process in TensorFlow, after which no more are
+# tried: each takes seconds.
+ENOUGH_ENDS = 5
 # The part of the calls that are made without oneDNN, of ops that it replaces.
 WITHOUT_ONEDNN = 2 / 3
 # Seconds to make a finding smaller.
@@ -66,6 +69,16 @@ class Task:
     last: int
 
 
+#: A call that opwright refuses: the op, the number of the call, the message.
+Case: TypeAlias = tuple[str, int, str]
+
+
+def reason_of(case: Case) -> str:
+    """The same for calls that opwright refuses for one reason."""
+    op, _, words = case
+    return signature(op, REFUSED, words)
+
+
 class Run:
     """Calls of ops, in worker processes."""
 
@@ -80,6 +93,8 @@ class Run:
         # By signature.
         self.by_reason: dict[str, list[Found]] = defaultdict(list)
         self.periods: Counter[tuple[str, str]] = Counter()
+        # By the signature of the refusal: calls that end the process in TensorFlow.
+        self.refused_ends: Counter[str] = Counter()
         self.failures: list[BaseException] = []
         self.left_out: dict[str, str] = {}
         self.began = time.monotonic()
@@ -309,20 +324,21 @@ class Run:
     ) -> None:
         """Finds what opwright refuses and TensorFlow takes."""
         worker = workers[task.onednn]
-        cases = []
+        cases: list[Case] = []
         for index, number, words in ended.refused:
-            op = task.ops[index]
-            if is_named(op, words):
+            case: Case = (task.ops[index], number, words)
+            reason = reason_of(case)
+            if is_named(task.ops[index], words):
                 continue
-            had = self.by_reason[signature(op, REFUSED, words)]
-            if not had or had[0].times < ENOUGH:
-                cases.append((op, number, words))
-        first = 0
-        while first < len(cases) and not self.over():
+            had = self.by_reason[reason]
+            if self.refused_ends[reason] < ENOUGH_ENDS and (
+                not had or had[0].times < ENOUGH
+            ):
+                cases.append(case)
+        while cases and not self.over():
             command = {
                 "judge": [case[:2] for case in cases],
                 "modes": self.known_modes(op for op, *_ in cases),
-                "first": first,
                 "seed": self.options.seed,
             }
             judged = worker.obey(command)
@@ -331,7 +347,12 @@ class Run:
                     self.refused(task, *cases[place], data)
             if judged.place is None:
                 return
-            first = judged.place.op + 1
+            self.refused_ends[reason_of(cases[judged.place.op])] += 1
+            cases = [
+                case
+                for case in cases[judged.place.op + 1 :]
+                if self.refused_ends[reason_of(case)] < ENOUGH_ENDS
+            ]
 
     def is_taken(
         self, workers: dict[str, LimitedWorker], task: Task, op: str, number: int
@@ -345,7 +366,6 @@ class Run:
         command = {
             "judge": [(op, number)],
             "modes": self.known_modes([op]),
-            "first": 0,
             "seed": self.options.seed,
         }
         other = self.worker(workers, "0" if task.onednn == "1" else "1")

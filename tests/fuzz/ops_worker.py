@@ -232,8 +232,6 @@ def judge(command: Mapping[str, Any], state: State, report: Reports) -> None:
     """Says which calls TensorFlow takes."""
     callers: dict[str, Caller] = {}
     for place, (name, number) in enumerate(command["judge"]):
-        if place < command["first"]:
-            continue
         if name not in callers:
             callers[name] = Caller(name, place, state, "raw")
             callers[name].prepare(command["modes"].get(name))

@@ -18,7 +18,7 @@ from opwright_runtime._internals import core
 from support.equivalence.registry import ops_with_cpu_kernel
 
 from .bends import info_of
-from .ops import CALLS, Run, main, parse, run
+from .ops import CALLS, ENOUGH_ENDS, Run, main, parse, run
 from .ops_bends import Bend, applied, apply, draw, empty
 from .ops_calls import Example, Opaque, TensorValue, tensors
 from .ops_findings import Corpus, Found, lines, signature, summary
@@ -213,10 +213,18 @@ def test_main_replay_counts_the_calls_that_end_the_process(
 @pytest.mark.rotating
 def test_judge_says_what_tensorflow_takes(worker: LimitedWorker) -> None:
     cases = [["Relu", number] for number in range(40)]
-    command = {"judge": cases, "modes": {}, "first": 0, "seed": 0}
+    command = {"judge": cases, "modes": {}, "seed": 0}
     taken = worker.obey(command).taken
     assert 0 < len(taken) < 40
     assert all(data["code"] for _, data in taken)
+
+
+@pytest.mark.rotating
+def test_few_refused_calls_that_end_tensorflow_are_tried() -> None:
+    name = "LearnedUnigramCandidateSampler"
+    made = run(parse(["--ops", name, "--calls", "600", "--onednn", "off"]))
+    assert max(made.refused_ends.values()) == ENOUGH_ENDS
+    assert not made.found
 
 
 def test_draw_is_the_same_for_a_seed() -> None:
