@@ -197,8 +197,10 @@ class _Words:
                 must = "its kernel, or what it makes, ends the process"
                 return Refusal(RUNS, "", None, has, must)
         argument = next(iter(names_in(node)), "")
-        has = f"{self.text(node)} does not hold"
-        return Refusal(argument, self.label(argument), None, has, "it must")
+        has, must = f"{self.text(node)} does not hold", "it must"
+        if isinstance(node, ast.UnaryOp):
+            has, must = f"{self.text(node.operand)} holds", "it must not"
+        return Refusal(argument, self.label(argument), None, has, must)
 
     def fails(self, node: ast.expr) -> bool:
         try:

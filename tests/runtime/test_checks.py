@@ -17,6 +17,7 @@ from opwright.array import concat_v2, fill, pack
 from opwright.io import parse_example
 from opwright.linalg import batch_mat_mul_v2, einsum, matrix_diag_v3
 from opwright.math import add_v2, square
+from opwright.math import sum as sum_
 from opwright.nn import Conv2D, conv2d
 from opwright.signal import irfft
 from opwright.tensor_list import tensor_list_length, tensor_list_reserve
@@ -106,6 +107,27 @@ def test_checked_matrices_refuse_size_when_they_run(
                 function(diagonals, *inputs)
         else:
             assert 4 * int(tf.size(function(diagonals, *inputs))) == needed
+
+
+@pytest.mark.parametrize("axes", [[1], [-2], [1, 0], [1, -3]])
+def test_checked_sum_refuses_size_when_it_runs(
+    axes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty = tf.zeros([3, 0, 4])
+    needed = 4 * empty.numpy().sum(tuple(axes)).size
+    monkeypatch.setattr(memory, "SMALL", 0)
+    for limit in (needed, needed - 1):
+        monkeypatch.setattr(memory, "_LIMIT", limit)
+        functions = [
+            traced(sum_, tf.float32, tf.int32),
+            traced(lambda x, unused: sum_(x, axes), tf.float32, tf.int32),
+        ]
+        for function in functions:
+            if limit < needed:
+                with pytest.raises(tf.errors.InvalidArgumentError, match="remove"):
+                    function(empty, tf.constant(axes))
+            else:
+                assert 4 * int(tf.size(function(empty, tf.constant(axes)))) == needed
 
 
 @pytest.mark.parametrize(

@@ -1098,6 +1098,12 @@ def test_equation_that_ends_the_kernel_is_refused(
     assert caught.value.argument == "equation" and caught.value.given == equation
 
 
+def test_condition_that_must_not_hold_is_named_without_its_not() -> None:
+    words = "upper_band_limit > sample_rate holds; it must not"
+    with pytest.raises(OpError, match=words):
+        opwright.audio.audio_microfrontend(np.zeros(480, "h"), upper_band_limit=1e38)
+
+
 def test_einsum_of_too_many_axes_is_refused() -> None:
     words = r"len\(einsum\(inputs, equation\)\) is 300; it must be at most 254"
     with pytest.raises(OpInputError, match=words):

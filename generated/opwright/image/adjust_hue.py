@@ -67,7 +67,7 @@ class AdjustHue(TensorOp[T]):
     OP_NAME = "AdjustHue"
     REQUIRES = (
         "elements(delta) == 1",
-        "-1e6 <= value(delta) <= 1e6 or not nan_free(delta)",
+        "not nan_free(delta) or -1e6 <= value(delta) <= 1e6",
     )
     SHAPES = {
         "images": "(*batch, h, w, 3)",
@@ -114,7 +114,7 @@ class AdjustHue(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `elements(delta) == 1`,
-                `-1e6 <= value(delta) <= 1e6 or not nan_free(delta)`.
+                `not nan_free(delta) or -1e6 <= value(delta) <= 1e6`.
 
         Example:
             >>> red = np.array([[[1.0, 0.0, 0.0]]], np.float32)
@@ -138,7 +138,7 @@ def _holds(delta: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return elements_of(delta) == 1 and (
-            -1000000.0 <= value_of(delta) <= 1000000.0 or not is_nan_free(delta)
+            not is_nan_free(delta) or -1000000.0 <= value_of(delta) <= 1000000.0
         )
     except Exception:
         return False
@@ -175,7 +175,7 @@ def adjust_hue(
 
     Raises:
         OpError: the op refuses an argument. The call needs `elements(delta) == 1`,
-            `-1e6 <= value(delta) <= 1e6 or not nan_free(delta)`.
+            `not nan_free(delta) or -1e6 <= value(delta) <= 1e6`.
 
     Example:
         >>> red = np.array([[[1.0, 0.0, 0.0]]], np.float32)

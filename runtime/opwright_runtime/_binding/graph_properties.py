@@ -200,6 +200,15 @@ JOINT_IN_GRAPH: Mapping[str, Callable[..., Value]] = {
 }
 
 
+def removed(row: Value, axes: Value) -> tf.Tensor:
+    """A row without the sizes at some axes."""
+    sizes, several = row_of(row), row_of(axes)
+    rank = tf.size(sizes, tf.int64)
+    several = tf.where(several < 0, several + rank, several)
+    is_removed = tf.equal(tf.range(rank)[:, tf.newaxis], several)
+    return tf.boolean_mask(sizes, tf.logical_not(tf.reduce_any(is_removed, axis=1)))
+
+
 OF_ROWS: Mapping[str, Callable[..., Value]] = {
     "len": lambda row: tf.size(row, tf.int64),
     "sum": lambda row: tf.reduce_sum(row_of(row)),
@@ -208,6 +217,7 @@ OF_ROWS: Mapping[str, Callable[..., Value]] = {
     "extent": lambda row: tf.reduce_prod(tf.maximum(cast(row, tf.float64), 1.0)),
     "min": lambda one, other: tf.minimum(*numbers_of(one, other)),
     "max": lambda one, other: tf.maximum(*numbers_of(one, other)),
+    "remove": removed,
     "broadcast": lambda *rows: graph_equations.broadcast(*map(row_of, rows)),
     "least": lambda row: tf.reduce_min(row_of(row)),
     "most": lambda row: tf.reduce_max(row_of(row)),
