@@ -402,8 +402,9 @@ REFUSED_FOR = {
     **dict.fromkeys(
         ("UniformQuantizedConvolution", "UniformQuantizedConvolutionHybrid"),
         (
-            "dimension_numbers is",
-            "reads no numbers where the filter is empty, or ends",
+            r"dimension_numbers is|prod\(lhs_dilation\)",
+            "reads no numbers where the filter is empty, or ends; spreads one column "
+            "by any distance, and takes minutes for two",
         ),
     ),
     "TensorListPushBack": (_DEEP, _LISTS),

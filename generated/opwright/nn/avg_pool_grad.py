@@ -87,7 +87,7 @@ class AvgPoolGrad(TensorOp[T]):
         "elements(orig_input_shape) == 4 and rank(orig_input_shape) == 1",
         "rank(grad) == 4",
         "memory(T, contents(orig_input_shape))",
-        "elements(grad) > 0 or prod(shape(grad)[:2]) <= 2**28",
+        "elements(grad) > 0 or max(shape(grad)[0], prod(shape(grad)[:2])) <= 2**28",
         "elements(grad) == 0 or shape(grad)[3] <= contents(orig_input_shape)[3] or prod(contents(orig_input_shape)) == 0",
         "elements(grad) == 0 or prod(ksize) <= max(prod(contents(orig_input_shape)), 2**28)",
         'elements(grad) == 0 or padding != "VALID" or ksize[1] <= contents(orig_input_shape)[1] and ksize[2] <= contents(orig_input_shape)[2] and ksize[3] <= contents(orig_input_shape)[3]',
@@ -187,13 +187,13 @@ class AvgPoolGrad(TensorOp[T]):
             OpError: the op refuses an argument. The call needs `len(ksize) == 4`,
                 `elements(orig_input_shape) == 4 and rank(orig_input_shape) == 1`,
                 `rank(grad) == 4`, `memory(T, contents(orig_input_shape))`,
-                `elements(grad) > 0 or prod(shape(grad)[:2]) <= 2**28`, `elements(grad)
-                == 0 or shape(grad)[3] <= contents(orig_input_shape)[3] or
-                prod(contents(orig_input_shape)) == 0`, `elements(grad) == 0 or
-                prod(ksize) <= max(prod(contents(orig_input_shape)), 2**28)`,
-                `elements(grad) == 0 or padding != "VALID" or ksize[1] <=
-                contents(orig_input_shape)[1] and ksize[2] <=
-                contents(orig_input_shape)[2] and ksize[3] <=
+                `elements(grad) > 0 or max(shape(grad)[0], prod(shape(grad)[:2])) <=
+                2**28`, `elements(grad) == 0 or shape(grad)[3] <=
+                contents(orig_input_shape)[3] or prod(contents(orig_input_shape)) == 0`,
+                `elements(grad) == 0 or prod(ksize) <=
+                max(prod(contents(orig_input_shape)), 2**28)`, `elements(grad) == 0 or
+                padding != "VALID" or ksize[1] <= contents(orig_input_shape)[1] and
+                ksize[2] <= contents(orig_input_shape)[2] and ksize[3] <=
                 contents(orig_input_shape)[3]`.
 
         Example:
@@ -271,7 +271,7 @@ def _holds(
             )
             and (
                 (_elements_of_grad := elements_of(grad)) > 0
-                or product_of(sizes_of(grad)[:2]) <= 268435456
+                or max(sizes_of(grad)[0], product_of(sizes_of(grad)[:2])) <= 268435456
             )
             and (
                 _elements_of_grad == 0
@@ -351,9 +351,9 @@ def avg_pool_grad(
     Raises:
         OpError: the op refuses an argument. The call needs `len(ksize) == 4`,
             `elements(orig_input_shape) == 4 and rank(orig_input_shape) == 1`,
-            `rank(grad) == 4`, `memory(T, contents(orig_input_shape))`,
-            `elements(grad) > 0 or prod(shape(grad)[:2]) <= 2**28`, `elements(grad) == 0
-            or shape(grad)[3] <= contents(orig_input_shape)[3] or
+            `rank(grad) == 4`, `memory(T, contents(orig_input_shape))`, `elements(grad)
+            > 0 or max(shape(grad)[0], prod(shape(grad)[:2])) <= 2**28`, `elements(grad)
+            == 0 or shape(grad)[3] <= contents(orig_input_shape)[3] or
             prod(contents(orig_input_shape)) == 0`, `elements(grad) == 0 or prod(ksize)
             <= max(prod(contents(orig_input_shape)), 2**28)`, `elements(grad) == 0 or
             padding != "VALID" or ksize[1] <= contents(orig_input_shape)[1] and ksize[2]

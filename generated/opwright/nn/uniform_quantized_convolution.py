@@ -26,6 +26,7 @@ from opwright_runtime.gencode import (
     merging,
     most_of,
     new,
+    product_of,
     rank_of,
     sizes_of,
     text_of,
@@ -129,6 +130,8 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
     REQUIRES = (
         "elements(rhs) > 0 or most(shape(rhs)) < 2**31",
         'elements(rhs) > 0 or dimension_numbers == "" and rank(rhs) > 1 and shape(rhs)[1] > 0',
+        "prod(lhs_dilation) <= 2**24 * prod(window_strides)",
+        "most(explicit_padding) <= 2**24",
     )
     SHAPES = {
         "lhs": "(n, c, *x) if dimension_numbers == '' else (_, _, *x)",
@@ -364,7 +367,9 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `elements(rhs) > 0 or most(shape(rhs)) < 2**31`, `elements(rhs) > 0 or
-                dimension_numbers == "" and rank(rhs) > 1 and shape(rhs)[1] > 0`.
+                dimension_numbers == "" and rank(rhs) > 1 and shape(rhs)[1] > 0`,
+                `prod(lhs_dilation) <= 2**24 * prod(window_strides)`,
+                `most(explicit_padding) <= 2**24`.
 
         Example:
             >>> lhs, rhs = (tf.bitcast(np.int8([[x]]), tf.qint8) for x in ([1, 2], [1, 1]))
@@ -403,7 +408,13 @@ class UniformQuantizedConvolution(TensorOp[Tout]):
                     or fits(TInt32, output_zero_points)
                 )
                 and (type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs))
-                and _holds(rhs, opts.dimension_numbers)
+                and _holds(
+                    rhs,
+                    opts.window_strides,
+                    opts.explicit_padding,
+                    opts.lhs_dilation,
+                    opts.dimension_numbers,
+                )
             ):
                 op.output = execute(
                     "UniformQuantizedConvolution",
@@ -496,19 +507,30 @@ DEFAULTS = UniformQuantizedConvolution.Options()
 MERGE = merging(UniformQuantizedConvolution.Options)
 
 
-def _holds(rhs: object, dimension_numbers: object) -> bool:
+def _holds(
+    rhs: object,
+    window_strides: Sequence[int],
+    explicit_padding: Sequence[int],
+    lhs_dilation: Sequence[int],
+    dimension_numbers: object,
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            (_elements_of_rhs := elements_of(rhs)) > 0
-            or most_of(sizes_of(rhs)) < 2147483648
-        ) and (
-            _elements_of_rhs > 0
-            or (
-                text_of(dimension_numbers) == ""
-                and rank_of(rhs) > 1
-                and (sizes_of(rhs)[1] > 0)
+            (
+                (_elements_of_rhs := elements_of(rhs)) > 0
+                or most_of(sizes_of(rhs)) < 2147483648
             )
+            and (
+                _elements_of_rhs > 0
+                or (
+                    text_of(dimension_numbers) == ""
+                    and rank_of(rhs) > 1
+                    and (sizes_of(rhs)[1] > 0)
+                )
+            )
+            and product_of(lhs_dilation) <= 16777216 * product_of(window_strides)
+            and most_of(explicit_padding) <= 16777216
         )
     except Exception:
         return False
@@ -626,7 +648,9 @@ def uniform_quantized_convolution(
     Raises:
         OpError: the op refuses an argument. The call needs
             `elements(rhs) > 0 or most(shape(rhs)) < 2**31`, `elements(rhs) > 0 or
-            dimension_numbers == "" and rank(rhs) > 1 and shape(rhs)[1] > 0`.
+            dimension_numbers == "" and rank(rhs) > 1 and shape(rhs)[1] > 0`,
+            `prod(lhs_dilation) <= 2**24 * prod(window_strides)`,
+            `most(explicit_padding) <= 2**24`.
 
     Example:
         >>> lhs, rhs = (tf.bitcast(np.int8([[x]]), tf.qint8) for x in ([1, 2], [1, 1]))
@@ -663,7 +687,9 @@ def uniform_quantized_convolution(
                 or fits(TInt32, output_zero_points)
             )
             and (type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs))
-            and _holds(rhs, dimension_numbers)
+            and _holds(
+                rhs, window_strides, explicit_padding, lhs_dilation, dimension_numbers
+            )
         ):
             _result = execute(
                 "UniformQuantizedConvolution",

@@ -25,6 +25,7 @@ from opwright_runtime.gencode import (
     merging,
     most_of,
     new,
+    product_of,
     rank_of,
     sizes_of,
     text_of,
@@ -117,6 +118,8 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
     REQUIRES = (
         "elements(rhs) > 0 or most(shape(rhs)) < 2**31",
         'elements(rhs) > 0 or dimension_numbers == "" and rank(rhs) > 1 and shape(rhs)[1] > 0',
+        "prod(lhs_dilation) <= 2**24 * prod(window_strides)",
+        "most(explicit_padding) <= 2**24",
     )
     SHAPES = {
         "lhs": "(n, c, *x) if dimension_numbers == '' else (_, _, *x)",
@@ -307,7 +310,9 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `elements(rhs) > 0 or most(shape(rhs)) < 2**31`, `elements(rhs) > 0 or
-                dimension_numbers == "" and rank(rhs) > 1 and shape(rhs)[1] > 0`.
+                dimension_numbers == "" and rank(rhs) > 1 and shape(rhs)[1] > 0`,
+                `prod(lhs_dilation) <= 2**24 * prod(window_strides)`,
+                `most(explicit_padding) <= 2**24`.
 
         Example:
             >>> lhs = np.float32([[[1, 2, 3]]])
@@ -335,7 +340,13 @@ class UniformQuantizedConvolutionHybrid(TensorOp[Tout]):
                     and -2147483648 <= rhs_zero_points <= 2147483647
                     or fits(TInt32, rhs_zero_points)
                 )
-                and _holds(rhs, opts.dimension_numbers)
+                and _holds(
+                    rhs,
+                    opts.window_strides,
+                    opts.explicit_padding,
+                    opts.lhs_dilation,
+                    opts.dimension_numbers,
+                )
             ):
                 op.output = execute(
                     "UniformQuantizedConvolutionHybrid",
@@ -397,19 +408,30 @@ DEFAULTS = UniformQuantizedConvolutionHybrid.Options()
 MERGE = merging(UniformQuantizedConvolutionHybrid.Options)
 
 
-def _holds(rhs: object, dimension_numbers: object) -> bool:
+def _holds(
+    rhs: object,
+    window_strides: Sequence[int],
+    explicit_padding: Sequence[int],
+    lhs_dilation: Sequence[int],
+    dimension_numbers: object,
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            (_elements_of_rhs := elements_of(rhs)) > 0
-            or most_of(sizes_of(rhs)) < 2147483648
-        ) and (
-            _elements_of_rhs > 0
-            or (
-                text_of(dimension_numbers) == ""
-                and rank_of(rhs) > 1
-                and (sizes_of(rhs)[1] > 0)
+            (
+                (_elements_of_rhs := elements_of(rhs)) > 0
+                or most_of(sizes_of(rhs)) < 2147483648
             )
+            and (
+                _elements_of_rhs > 0
+                or (
+                    text_of(dimension_numbers) == ""
+                    and rank_of(rhs) > 1
+                    and (sizes_of(rhs)[1] > 0)
+                )
+            )
+            and product_of(lhs_dilation) <= 16777216 * product_of(window_strides)
+            and most_of(explicit_padding) <= 16777216
         )
     except Exception:
         return False
@@ -501,7 +523,9 @@ def uniform_quantized_convolution_hybrid(
     Raises:
         OpError: the op refuses an argument. The call needs
             `elements(rhs) > 0 or most(shape(rhs)) < 2**31`, `elements(rhs) > 0 or
-            dimension_numbers == "" and rank(rhs) > 1 and shape(rhs)[1] > 0`.
+            dimension_numbers == "" and rank(rhs) > 1 and shape(rhs)[1] > 0`,
+            `prod(lhs_dilation) <= 2**24 * prod(window_strides)`,
+            `most(explicit_padding) <= 2**24`.
 
     Example:
         >>> lhs = np.float32([[[1, 2, 3]]])
@@ -525,7 +549,9 @@ def uniform_quantized_convolution_hybrid(
                 and -2147483648 <= rhs_zero_points <= 2147483647
                 or fits(TInt32, rhs_zero_points)
             )
-            and _holds(rhs, dimension_numbers)
+            and _holds(
+                rhs, window_strides, explicit_padding, lhs_dilation, dimension_numbers
+            )
         ):
             _result = execute(
                 "UniformQuantizedConvolutionHybrid",
