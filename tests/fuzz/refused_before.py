@@ -117,6 +117,7 @@ REFUSED_FOR = {
             "InterleaveDataset",
             "LegacyParallelInterleaveDatasetV2",
             "MapAndBatchDataset",
+            "PaddedBatchDataset",
             "PaddedBatchDatasetV2",
             "ParallelBatchDataset",
             "ParallelInterleaveDataset",

@@ -17,15 +17,20 @@ from opwright_runtime.gencode import (
     TensorOp,
     all_tensors,
     as_shapes,
+    contents_of,
     default,
     describe_missing_args,
     elements_of,
     execute,
+    extent_of,
     fits,
+    has_room,
     is_eager,
     merging,
     new,
+    product_of,
     tensors_of,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -90,7 +95,13 @@ class PaddedBatchDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "PaddedBatchDataset"
-    REQUIRES = ("elements(padded_shapes) < 254",)
+    REQUIRES = (
+        "elements(padded_shapes) < 254",
+        "elements(batch_size) == 1",
+        "-2**63 < extent(contents(padded_shapes)) * value(batch_size) < 2**63",
+        'memory("int64", value(batch_size) * prod(contents(padded_shapes)))',
+        'memory("int64", 0 - value(batch_size) * prod(contents(padded_shapes)))',
+    )
     SHAPES = {
         "input_dataset": "()",
         "batch_size": "()",
@@ -181,7 +192,11 @@ class PaddedBatchDataset(TensorOp[TVariant]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(padded_shapes) < 254`.
+                `elements(padded_shapes) < 254`, `elements(batch_size) == 1`, `-2**63 <
+                extent(contents(padded_shapes)) * value(batch_size) < 2**63`,
+                `memory("int64", value(batch_size) * prod(contents(padded_shapes)))`,
+                `memory("int64", 0 - value(batch_size) *
+                prod(contents(padded_shapes)))`.
 
         Example:
             >>> ragged = tf.data.Dataset.range(1, 4).map(tf.range)._variant_tensor
@@ -206,7 +221,7 @@ class PaddedBatchDataset(TensorOp[TVariant]):
                     or fits(TInt64, batch_size)
                 )
                 and (all_tensors(padded_shapes) or fits(TInt64, padded_shapes))
-                and _holds(padded_shapes)
+                and _holds(batch_size, padded_shapes)
             ):
                 op.handle = execute(
                     "PaddedBatchDataset",
@@ -235,12 +250,35 @@ DEFAULTS = PaddedBatchDataset.Options()
 MERGE = merging(PaddedBatchDataset.Options)
 
 
-def _holds(padded_shapes: object) -> bool:
+def _holds(batch_size: object, padded_shapes: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return all(
-            elements_of(_padded_shapes) < 254
-            for _padded_shapes in tensors_of(padded_shapes)
+        return (
+            all(
+                elements_of(_padded_shapes) < 254
+                for _padded_shapes in tensors_of(padded_shapes)
+            )
+            and elements_of(batch_size) == 1
+            and all(
+                -9223372036854775808
+                < extent_of(contents_of(_padded_shapes)) * value_of(batch_size)
+                < 9223372036854775808
+                for _padded_shapes in tensors_of(padded_shapes)
+            )
+            and all(
+                has_room(
+                    "int64",
+                    value_of(batch_size) * product_of(contents_of(_padded_shapes)),
+                )
+                for _padded_shapes in tensors_of(padded_shapes)
+            )
+            and all(
+                has_room(
+                    "int64",
+                    0 - value_of(batch_size) * product_of(contents_of(_padded_shapes)),
+                )
+                for _padded_shapes in tensors_of(padded_shapes)
+            )
         )
     except Exception:
         return False
@@ -296,7 +334,10 @@ def padded_batch_dataset(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(padded_shapes) < 254`.
+            `elements(padded_shapes) < 254`, `elements(batch_size) == 1`, `-2**63 <
+            extent(contents(padded_shapes)) * value(batch_size) < 2**63`,
+            `memory("int64", value(batch_size) * prod(contents(padded_shapes)))`,
+            `memory("int64", 0 - value(batch_size) * prod(contents(padded_shapes)))`.
 
     Example:
         >>> ragged = tf.data.Dataset.range(1, 4).map(tf.range)._variant_tensor
@@ -319,7 +360,7 @@ def padded_batch_dataset(
                 or fits(TInt64, batch_size)
             )
             and (all_tensors(padded_shapes) or fits(TInt64, padded_shapes))
-            and _holds(padded_shapes)
+            and _holds(batch_size, padded_shapes)
         ):
             _result = execute(
                 "PaddedBatchDataset",

@@ -19,15 +19,18 @@ from opwright_runtime.gencode import (
     all_tensors,
     as_bool,
     as_shapes,
+    contents_of,
     default,
     describe_missing_args,
     elements_of,
     execute,
+    extent_of,
     fits,
     has_room,
     is_eager,
     merging,
     new,
+    product_of,
     tensors_of,
     value_of,
 )
@@ -106,6 +109,9 @@ class PaddedBatchDatasetV2(TensorOp[TVariant]):
         "elements(batch_size) == 1",
         "elements(drop_remainder) == 1",
         'not value(drop_remainder) or memory("complex128", 2, value(batch_size))',
+        "-2**63 < extent(contents(padded_shapes)) * value(batch_size) < 2**63",
+        'memory("int64", value(batch_size) * prod(contents(padded_shapes)))',
+        'memory("int64", 0 - value(batch_size) * prod(contents(padded_shapes)))',
     )
     SHAPES = {
         "input_dataset": "()",
@@ -213,7 +219,11 @@ class PaddedBatchDatasetV2(TensorOp[TVariant]):
             OpError: the op refuses an argument. The call needs
                 `elements(padded_shapes) < 254`, `elements(batch_size) == 1`,
                 `elements(drop_remainder) == 1`, `not value(drop_remainder) or
-                memory("complex128", 2, value(batch_size))`.
+                memory("complex128", 2, value(batch_size))`, `-2**63 <
+                extent(contents(padded_shapes)) * value(batch_size) < 2**63`,
+                `memory("int64", value(batch_size) * prod(contents(padded_shapes)))`,
+                `memory("int64", 0 - value(batch_size) *
+                prod(contents(padded_shapes)))`.
 
         Example:
             >>> ragged = tf.data.Dataset.range(1, 4).map(tf.range)._variant_tensor
@@ -292,6 +302,26 @@ def _holds(batch_size: object, padded_shapes: object, drop_remainder: object) ->
                 not value_of(drop_remainder)
                 or has_room("complex128", 2, value_of(batch_size))
             )
+            and all(
+                -9223372036854775808
+                < extent_of(contents_of(_padded_shapes)) * value_of(batch_size)
+                < 9223372036854775808
+                for _padded_shapes in tensors_of(padded_shapes)
+            )
+            and all(
+                has_room(
+                    "int64",
+                    value_of(batch_size) * product_of(contents_of(_padded_shapes)),
+                )
+                for _padded_shapes in tensors_of(padded_shapes)
+            )
+            and all(
+                has_room(
+                    "int64",
+                    0 - value_of(batch_size) * product_of(contents_of(_padded_shapes)),
+                )
+                for _padded_shapes in tensors_of(padded_shapes)
+            )
         )
     except Exception:
         return False
@@ -357,7 +387,10 @@ def padded_batch_dataset_v2(
         OpError: the op refuses an argument. The call needs
             `elements(padded_shapes) < 254`, `elements(batch_size) == 1`,
             `elements(drop_remainder) == 1`, `not value(drop_remainder) or
-            memory("complex128", 2, value(batch_size))`.
+            memory("complex128", 2, value(batch_size))`, `-2**63 <
+            extent(contents(padded_shapes)) * value(batch_size) < 2**63`,
+            `memory("int64", value(batch_size) * prod(contents(padded_shapes)))`,
+            `memory("int64", 0 - value(batch_size) * prod(contents(padded_shapes)))`.
 
     Example:
         >>> ragged = tf.data.Dataset.range(1, 4).map(tf.range)._variant_tensor
