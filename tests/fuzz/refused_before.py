@@ -369,9 +369,12 @@ REFUSED_FOR = {
             "walks over pixels without elements, for seconds or hours",
         ),
     ),
-    "SpaceToBatchND": (
-        r"shape\(input\)",
-        "walks over pixels without elements, or keeps 32 bits of their number",
+    **dict.fromkeys(
+        ("BatchToSpaceND", "SpaceToBatchND"),
+        (
+            r"shape\(input\)",
+            "walks over pixels without elements, or keeps 32 bits of their number",
+        ),
     ),
     "StatelessIf": (
         "Tcond is",
