@@ -85,7 +85,10 @@ class UnsortedSegmentProd(TensorOp[T]):
     """
 
     OP_NAME = "UnsortedSegmentProd"
-    REQUIRES = ("memory(T, value(num_segments), shape(data)[rank(segment_ids):])",)
+    REQUIRES = (
+        "memory(T, value(num_segments), shape(data)[rank(segment_ids):])",
+        "rank(data) - rank(segment_ids) < 254",
+    )
     SHAPES = {
         "data": "(*s, *x)",
         "segment_ids": "(*s,)",
@@ -147,7 +150,8 @@ class UnsortedSegmentProd(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `memory(T,
-                value(num_segments), shape(data)[rank(segment_ids):])`.
+                value(num_segments), shape(data)[rank(segment_ids):])`,
+                `rank(data) - rank(segment_ids) < 254`.
 
         Example:
             >>> factors = np.array([5, 1, 2, 9])
@@ -182,10 +186,13 @@ class UnsortedSegmentProd(TensorOp[T]):
 def _holds(data: object, segment_ids: object, num_segments: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(
-            some_dtype_of(data),
-            value_of(num_segments),
-            sizes_of(data)[rank_of(segment_ids) :],
+        return (
+            has_room(
+                some_dtype_of(data),
+                value_of(num_segments),
+                sizes_of(data)[(_rank_of_segment_ids := rank_of(segment_ids)) :],
+            )
+            and rank_of(data) - _rank_of_segment_ids < 254
         )
     except Exception:
         return False
@@ -235,7 +242,8 @@ def unsorted_segment_prod(
 
     Raises:
         OpError: the op refuses an argument. The call needs `memory(T,
-            value(num_segments), shape(data)[rank(segment_ids):])`.
+            value(num_segments), shape(data)[rank(segment_ids):])`,
+            `rank(data) - rank(segment_ids) < 254`.
 
     Example:
         >>> factors = np.array([5, 1, 2, 9])

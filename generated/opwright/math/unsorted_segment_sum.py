@@ -89,7 +89,10 @@ class UnsortedSegmentSum(TensorOp[T]):
     """
 
     OP_NAME = "UnsortedSegmentSum"
-    REQUIRES = ("memory(T, value(num_segments), shape(data)[rank(segment_ids):])",)
+    REQUIRES = (
+        "memory(T, value(num_segments), shape(data)[rank(segment_ids):])",
+        "rank(data) - rank(segment_ids) < 254",
+    )
     SHAPES = {
         "data": "(*s, *x)",
         "segment_ids": "(*s,)",
@@ -153,7 +156,8 @@ class UnsortedSegmentSum(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `memory(T,
-                value(num_segments), shape(data)[rank(segment_ids):])`.
+                value(num_segments), shape(data)[rank(segment_ids):])`,
+                `rank(data) - rank(segment_ids) < 254`.
 
         Example:
             >>> amounts = np.array([5.0, 1.0, 2.0, 9.0])
@@ -189,10 +193,13 @@ class UnsortedSegmentSum(TensorOp[T]):
 def _holds(data: object, segment_ids: object, num_segments: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(
-            some_dtype_of(data),
-            value_of(num_segments),
-            sizes_of(data)[rank_of(segment_ids) :],
+        return (
+            has_room(
+                some_dtype_of(data),
+                value_of(num_segments),
+                sizes_of(data)[(_rank_of_segment_ids := rank_of(segment_ids)) :],
+            )
+            and rank_of(data) - _rank_of_segment_ids < 254
         )
     except Exception:
         return False
@@ -244,7 +251,8 @@ def unsorted_segment_sum(
 
     Raises:
         OpError: the op refuses an argument. The call needs `memory(T,
-            value(num_segments), shape(data)[rank(segment_ids):])`.
+            value(num_segments), shape(data)[rank(segment_ids):])`,
+            `rank(data) - rank(segment_ids) < 254`.
 
     Example:
         >>> amounts = np.array([5.0, 1.0, 2.0, 9.0])

@@ -70,6 +70,7 @@ class DepthToSpace(TensorOp[T]):
     OP_NAME = "DepthToSpace"
     REQUIRES = (
         "elements(input) > 0 or shape(input)[0] % 2**32 * max(shape(input)[1] * block_size % 2**32 * max(shape(input)[2] * block_size % 2**32, 1), 1) < 2**31",
+        "block_size <= 46340",
     )
     SHAPES = {
         "input": "(n, h, w, c * block_size * block_size) if data_format == 'NHWC' else (n, c * block_size * block_size, h, w) if data_format == 'NCHW' else (n, c * block_size * block_size, h, w, 4)",
@@ -155,7 +156,8 @@ class DepthToSpace(TensorOp[T]):
         Raises:
             OpError: the op refuses an argument. The call needs `elements(input) > 0 or
                 shape(input)[0] % 2**32 * max(shape(input)[1] * block_size % 2**32 *
-                max(shape(input)[2] * block_size % 2**32, 1), 1) < 2**31`.
+                max(shape(input)[2] * block_size % 2**32, 1), 1) < 2**31`,
+                `block_size <= 46340`.
 
         Example:
             >>> image = np.arange(4).reshape(1, 1, 1, 4)
@@ -209,7 +211,7 @@ def _holds(input: object, block_size: int) -> bool:
                 1,
             )
             < 2147483648
-        )
+        ) and block_size <= 46340
     except Exception:
         return False
 
@@ -257,7 +259,8 @@ def depth_to_space(
     Raises:
         OpError: the op refuses an argument. The call needs `elements(input) > 0 or
             shape(input)[0] % 2**32 * max(shape(input)[1] * block_size % 2**32 *
-            max(shape(input)[2] * block_size % 2**32, 1), 1) < 2**31`.
+            max(shape(input)[2] * block_size % 2**32, 1), 1) < 2**31`,
+            `block_size <= 46340`.
 
     Example:
         >>> image = np.arange(4).reshape(1, 1, 1, 4)

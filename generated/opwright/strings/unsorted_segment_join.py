@@ -21,6 +21,7 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    rank_of,
     value_of,
 )
 from typing_extensions import Never, TypeVar
@@ -82,7 +83,10 @@ class UnsortedSegmentJoin(TensorOp[TString]):
     """
 
     OP_NAME = "UnsortedSegmentJoin"
-    REQUIRES = ('memory("string", value(num_segments))',)
+    REQUIRES = (
+        'memory("string", value(num_segments))',
+        "rank(inputs) - rank(segment_ids) < 254",
+    )
     SHAPES = {
         "inputs": "(*ids, *rest)",
         "segment_ids": "where((*ids,), len(ids) >= 1)",
@@ -163,7 +167,8 @@ class UnsortedSegmentJoin(TensorOp[TString]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `memory("string", value(num_segments))`.
+                `memory("string", value(num_segments))`,
+                `rank(inputs) - rank(segment_ids) < 254`.
 
         Example:
             >>> words = ["the", "red", "old", "house"]
@@ -185,7 +190,7 @@ class UnsortedSegmentJoin(TensorOp[TString]):
                     and -2147483648 <= num_segments <= 2147483647
                     or fits(TInt32, num_segments)
                 )
-                and _holds(num_segments)
+                and _holds(inputs, segment_ids, num_segments)
             ):
                 op.output = execute(
                     "UnsortedSegmentJoin",
@@ -211,10 +216,13 @@ DEFAULTS = UnsortedSegmentJoin.Options()
 MERGE = merging(UnsortedSegmentJoin.Options)
 
 
-def _holds(num_segments: object) -> bool:
+def _holds(inputs: object, segment_ids: object, num_segments: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room("string", value_of(num_segments))
+        return (
+            has_room("string", value_of(num_segments))
+            and rank_of(inputs) - rank_of(segment_ids) < 254
+        )
     except Exception:
         return False
 
@@ -263,7 +271,8 @@ def unsorted_segment_join(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `memory("string", value(num_segments))`.
+            `memory("string", value(num_segments))`,
+            `rank(inputs) - rank(segment_ids) < 254`.
 
     Example:
         >>> words = ["the", "red", "old", "house"]
@@ -283,7 +292,7 @@ def unsorted_segment_join(
                 and -2147483648 <= num_segments <= 2147483647
                 or fits(TInt32, num_segments)
             )
-            and _holds(num_segments)
+            and _holds(inputs, segment_ids, num_segments)
         ):
             _result = execute(
                 "UnsortedSegmentJoin",
