@@ -34,14 +34,15 @@ def are_held(dtype: object, *handles: Any) -> bool:
     return True
 
 
-def _is_held(dtype: Any, handle: Any) -> bool:
+def _is_held(dtype: object, handle: tf.Tensor) -> bool:
     """`are_held` for one handle without data."""
     if type(handle) is EagerTensor:
         text = handle._summarize_value()
         if ACCUMULATOR in text and elements_of(handle) == 1:
             # To ask for its dtype takes twice as long.
             return _takes(handle, dtype)
-    return (_held_in_text(handle)[0] or dtype) == dtype
+    held, _ = _held_in_text(handle)
+    return held is None or held == dtype
 
 
 def held_by(handle: Any) -> str | None:
@@ -100,7 +101,7 @@ def _held_in_text(handle: Any) -> tuple[str | None, tuple[int, ...] | None]:
 _EARLIEST = -(2**63)
 
 
-def apply_stale_gradient(accumulator: tf.Tensor, dtype: str | tf.DType) -> tf.Operation:
+def apply_stale_gradient(accumulator: tf.Tensor, dtype: object) -> tf.Operation:
     """Applies a gradient that changes nothing, and that fails for another dtype.
 
     The accumulator leaves out a gradient of the earliest step, which is stale. In a
@@ -111,7 +112,7 @@ def apply_stale_gradient(accumulator: tf.Tensor, dtype: str | tf.DType) -> tf.Op
     )
 
 
-def _takes(accumulator: tf.Tensor, dtype: str) -> bool:
+def _takes(accumulator: tf.Tensor, dtype: object) -> bool:
     """Whether an accumulator has a dtype."""
     try:
         apply_stale_gradient(accumulator, dtype)
@@ -121,7 +122,7 @@ def _takes(accumulator: tf.Tensor, dtype: str) -> bool:
 
 
 @lru_cache
-def _zeros(dtype: str | tf.DType, *shape: int) -> np.ndarray[Any, Any]:
+def _zeros(dtype: object, *shape: int) -> object:
     """Zeros, or empty texts. The array turns into a tensor sooner than `tf.zeros`."""
     known = tf.as_dtype(dtype)
     return np.zeros(shape, "S" if known == tf.string else known.as_numpy_dtype)
@@ -177,7 +178,7 @@ def is_table(handle: Any, keys: str, values: str) -> bool:
     return True
 
 
-def _find_nothing(table: Any, keys: str, values: str) -> None:
+def _find_nothing(table: tf.Tensor, keys: str, values: str) -> None:
     """Looks no key up in a table, which compares the dtypes."""
     tf.raw_ops.LookupTableFindV2(
         table_handle=table, keys=_zeros(keys, 0), default_value=_zeros(values)
