@@ -19,6 +19,7 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    rank_of,
     sizes_of,
     some_dtype_of,
 )
@@ -80,6 +81,7 @@ class Gather(TensorOp[Tparams]):
     OP_NAME = "Gather"
     REQUIRES = (
         "elements(params) * elements(indices) < 2**24 or memory(Tparams, shape(indices), shape(params)[1:])",
+        "rank(params) + rank(indices) <= 255",
     )
     SHAPES = {
         "params": "(n, *r)",
@@ -156,7 +158,7 @@ class Gather(TensorOp[Tparams]):
         Raises:
             OpError: the op refuses an argument. The call needs `elements(params) *
                 elements(indices) < 2**24 or memory(Tparams, shape(indices),
-                shape(params)[1:])`.
+                shape(params)[1:])`, `rank(params) + rank(indices) <= 255`.
 
         Example:
             >>> names = tf.constant(["ann", "bob", "eve"])
@@ -196,9 +198,10 @@ MERGE = merging(Gather.Options)
 def _holds(params: object, indices: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(params) * elements_of(indices) < 16777216 or has_room(
-            some_dtype_of(params), sizes_of(indices), sizes_of(params)[1:]
-        )
+        return (
+            elements_of(params) * elements_of(indices) < 16777216
+            or has_room(some_dtype_of(params), sizes_of(indices), sizes_of(params)[1:])
+        ) and rank_of(params) + rank_of(indices) <= 255
     except Exception:
         return False
 
@@ -241,7 +244,7 @@ def gather(
     Raises:
         OpError: the op refuses an argument. The call needs `elements(params) *
             elements(indices) < 2**24 or memory(Tparams, shape(indices),
-            shape(params)[1:])`.
+            shape(params)[1:])`, `rank(params) + rank(indices) <= 255`.
 
     Example:
         >>> names = tf.constant(["ann", "bob", "eve"])

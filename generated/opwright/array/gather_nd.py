@@ -18,6 +18,7 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    rank_of,
     sizes_of,
     some_dtype_of,
 )
@@ -86,6 +87,7 @@ class GatherNd(TensorOp[Tparams]):
     OP_NAME = "GatherNd"
     REQUIRES = (
         "0 < elements(params) * elements(indices) < 2**24 or memory(Tparams, shape(indices)[:-1], shape(params)[shape(indices)[-1]:])",
+        "rank(indices) == 0 or rank(params) + rank(indices) - shape(indices)[-1] <= 255",
     )
     SHAPES = {
         "params": "where((*p,), len(p) >= 1)",
@@ -169,7 +171,8 @@ class GatherNd(TensorOp[Tparams]):
         Raises:
             OpError: the op refuses an argument. The call needs `0 < elements(params) *
                 elements(indices) < 2**24 or memory(Tparams, shape(indices)[:-1],
-                shape(params)[shape(indices)[-1]:])`.
+                shape(params)[shape(indices)[-1]:])`, `rank(indices) == 0 or
+                rank(params) + rank(indices) - shape(indices)[-1] <= 255`.
 
         Example:
             >>> board = np.array([["a", "b"], ["c", "d"]])
@@ -211,10 +214,16 @@ MERGE = merging(GatherNd.Options)
 def _holds(params: object, indices: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return 0 < elements_of(params) * elements_of(indices) < 16777216 or has_room(
-            some_dtype_of(params),
-            sizes_of(indices)[:-1],
-            sizes_of(params)[sizes_of(indices)[-1] :],
+        return (
+            0 < elements_of(params) * elements_of(indices) < 16777216
+            or has_room(
+                some_dtype_of(params),
+                sizes_of(indices)[:-1],
+                sizes_of(params)[sizes_of(indices)[-1] :],
+            )
+        ) and (
+            (_rank_of_indices := rank_of(indices)) == 0
+            or rank_of(params) + _rank_of_indices - sizes_of(indices)[-1] <= 255
         )
     except Exception:
         return False
@@ -263,7 +272,8 @@ def gather_nd(
     Raises:
         OpError: the op refuses an argument. The call needs `0 < elements(params) *
             elements(indices) < 2**24 or memory(Tparams, shape(indices)[:-1],
-            shape(params)[shape(indices)[-1]:])`.
+            shape(params)[shape(indices)[-1]:])`, `rank(indices) == 0 or rank(params) +
+            rank(indices) - shape(indices)[-1] <= 255`.
 
     Example:
         >>> board = np.array([["a", "b"], ["c", "d"]])

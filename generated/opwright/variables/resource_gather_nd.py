@@ -18,7 +18,10 @@ from opwright_runtime.gencode import (
     dtype_name,
     execute,
     is_eager,
+    known_held_of,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -77,7 +80,10 @@ class ResourceGatherNd(TensorOp[Dtype]):
     """
 
     OP_NAME = "ResourceGatherNd"
-    REQUIRES = ("holds(resource, dtype)",)
+    REQUIRES = (
+        "holds(resource, dtype)",
+        "rank(indices) == 0 or len(held(resource)) + rank(indices) - shape(indices)[-1] <= 255",
+    )
     SHAPES = {
         "resource": "where(of((), (*p,)), len(p) >= 1)",
         "indices": "(*n, k)",
@@ -131,7 +137,8 @@ class ResourceGatherNd(TensorOp[Dtype]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `holds(resource, dtype)`.
+                `holds(resource, dtype)`, `rank(indices) == 0 or len(held(resource)) +
+                rank(indices) - shape(indices)[-1] <= 255`.
 
         Example:
             >>> board = tf.Variable([[1, 2], [3, 4]])
@@ -143,7 +150,7 @@ class ResourceGatherNd(TensorOp[Dtype]):
         op: ResourceGatherNd[UDtype] = new(ResourceGatherNd)
         fast_path_error = None
         try:
-            if scope.eager and is_eager() and _holds(resource, dtype):
+            if scope.eager and is_eager() and _holds(resource, indices, dtype):
                 op.output = execute(
                     "ResourceGatherNd",
                     None,
@@ -158,10 +165,14 @@ class ResourceGatherNd(TensorOp[Dtype]):
         return op._build(scope, (resource, indices), {"dtype": dtype}, fast_path_error)
 
 
-def _holds(resource: object, dtype: object) -> bool:
+def _holds(resource: object, indices: object, dtype: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return are_held(dtype_name(dtype), resource)
+        return are_held(dtype_name(dtype), resource) and (
+            (_rank_of_indices := rank_of(indices)) == 0
+            or len(known_held_of(resource)) + _rank_of_indices - sizes_of(indices)[-1]
+            <= 255
+        )
     except Exception:
         return False
 
@@ -205,7 +216,9 @@ def resource_gather_nd(
         output: `dtype`, `*n *p[k:]`. What was taken, for each row of `indices`.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `holds(resource, dtype)`.
+        OpError: the op refuses an argument. The call needs `holds(resource, dtype)`,
+            `rank(indices) == 0 or len(held(resource)) + rank(indices) -
+            shape(indices)[-1] <= 255`.
 
     Example:
         >>> board = tf.Variable([[1, 2], [3, 4]])
@@ -217,7 +230,7 @@ def resource_gather_nd(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if is_eager() and _holds(resource, dtype):
+        if is_eager() and _holds(resource, indices, dtype):
             _result = execute(
                 "ResourceGatherNd",
                 name,
