@@ -122,7 +122,7 @@ def _takes(accumulator: tf.Tensor, dtype: object) -> bool:
 
 
 @lru_cache
-def _zeros(dtype: object, *shape: int) -> object:
+def _zeros(dtype: Any, *shape: int) -> object:
     """Zeros, or empty texts. The array turns into a tensor sooner than `tf.zeros`."""
     known = tf.as_dtype(dtype)
     return np.zeros(shape, "S" if known == tf.string else known.as_numpy_dtype)
