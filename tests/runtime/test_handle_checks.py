@@ -457,3 +457,13 @@ def test_graph_counts_handles_before_it_asks_what_they_stand_for() -> None:
     fill(tables[0])
     with pytest.raises(tf.errors.InvalidArgumentError, match="elements"):
         fill(tables)
+
+
+def test_table_of_variants_is_told_from_others() -> None:
+    variants = tf.raw_ops.MutableHashTableV2(key_dtype="int64", value_dtype="variant")
+    floats = tf.raw_ops.MutableHashTableV2(key_dtype="int64", value_dtype="float32")
+    assert resources.is_table(variants, "int64", "variant")
+    assert not resources.is_table(variants, "int64", "float32")
+    assert not resources.is_table(variants, "string", "variant")
+    for dtypes in (("int64", "variant"), ("resource", "float32")):
+        assert not resources.is_table(floats, *dtypes)

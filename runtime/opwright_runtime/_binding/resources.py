@@ -166,11 +166,17 @@ def _held_shape(read: Callable[[bytes], Any], data: bytes) -> tuple[int, ...] | 
     return sizes if min(sizes, default=0) >= 0 else None
 
 
+#: The dtypes that have no zeros. No table has them but one of int64 and variant.
+_WITHOUT_ZEROS = frozenset({"resource", "variant"})
+
+
 def is_table(handle: Any, keys: str, values: str) -> bool:
     """Whether a table has keys and values of these dtypes, as far as it says.
 
     A handle does not say it. A lookup of no key does nothing but compare the dtypes.
     """
+    if not _WITHOUT_ZEROS.isdisjoint((keys, values)):
+        return _dtypes_of_table(handle) == (keys, values)
     try:
         _find_nothing(handle, keys, values)
     except tf.errors.OpError as error:
