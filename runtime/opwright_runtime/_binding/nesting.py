@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from opwright_runtime import errors
 from opwright_runtime._binding.op_info import OpInfo
-
-#: The axes that a tensor of TensorFlow has at most.
-MOST_AXES: Final = 254
+from opwright_runtime._binding.properties import MOST_AXES
 
 
 def refused(

@@ -36,24 +36,25 @@ def are_held(dtype: object, *handles: Any) -> bool:
 
 def _is_held(dtype: object, handle: tf.Tensor) -> bool:
     """`are_held` for one handle without data."""
-    if type(handle) is EagerTensor:
-        text = handle._summarize_value()
-        if ACCUMULATOR in text and elements_of(handle) == 1:
-            # To ask for its dtype takes twice as long.
-            return _takes(handle, dtype)
-    held, _ = _held_in_text(handle)
+    text = _text_of(handle)
+    if ACCUMULATOR in text and elements_of(handle) == 1:
+        # To ask for its dtype takes twice as long.
+        return _takes(handle, dtype)
+    held, _ = _held_in_text(handle, text)
     return held is None or held == dtype
 
 
 def held_by(handle: Any) -> str | None:
     """The dtype of the variable of a handle; None if the handle does not say it."""
-    return held_in(handle._handle_data) or _held_in_text(handle)[0]
+    return held_in(handle._handle_data) or _held_in_text(handle, _text_of(handle))[0]
 
 
 def held_of(handle: Any) -> tuple[int, ...] | None:
     """The shape of the variable of a handle; None if the handle does not say it."""
     data = handle._handle_data
-    return _held_in_text(handle)[1] if data is None else held_shape_in(data)
+    if data is None:
+        return _held_in_text(handle, _text_of(handle))[1]
+    return held_shape_in(data)
 
 
 def known_held_of(handle: Any) -> tuple[int, ...]:
@@ -72,14 +73,20 @@ ACCUMULATOR = 'type="tensorflow::ConditionalAccumulatorBase"'
 _HELD = re.compile(r"\[ DType enum: (\d+), Shape: (\[[\d,]*\])? ?")
 
 
-def _held_in_text(handle: Any) -> tuple[str | None, tuple[int, ...] | None]:
+def _text_of(handle: Any) -> str:
+    """What a handle says of itself; "" in a graph."""
+    return str(handle._summarize_value()) if type(handle) is EagerTensor else ""
+
+
+def _held_in_text(
+    handle: tf.Tensor, text: str
+) -> tuple[str | None, tuple[int, ...] | None]:
     """The dtype and the shape of a variable or accumulator, by the text of its handle.
 
     A handle that an op made has no other data, but a text that says both.
     """
-    if type(handle) is not EagerTensor:
+    if not text:
         return None, None
-    text = handle._summarize_value()
     if ragged := {*_RAGGED.findall(text)}:
         # Variants of several dtypes have none that they could hold.
         return ", ".join(tf.as_dtype(one).name for one in sorted(ragged)), None
