@@ -15,6 +15,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Final
 
 from opwright_codegen import skeleton
+from opwright_codegen.helpers import HELPERS
 from opwright_codegen.types import (
     AS_BOOL,
     BINDING,
@@ -60,7 +61,7 @@ _PACKAGE: Final = skeleton.names("package.py.jinja").module
 _MODULE: Final = (
     _FILE.module
     | NAMES.keys()
-    | (BINDING | BINDING_OF_SOME)
+    | (BINDING | BINDING_OF_SOME | HELPERS)
     | {*CONVERTERS.values(), AS_BOOL, MESSAGE_CONVERTER}
 )
 _ARGUMENT: Final = (

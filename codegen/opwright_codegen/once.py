@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from typing import Final
 
+from opwright_codegen.helpers import HAVE_RANKS
+
 #: A function of the runtime that compares so many inputs takes less time than others.
 _SEVERAL: Final = 3
 #: What replaces the functions of an input's elements where its contents are known.
@@ -53,7 +55,7 @@ def _with_ranks(parts: list[ast.expr]) -> list[ast.expr]:
         return parts
     wanted = ast.Tuple([rank for rank, _ in ranks.values()], ast.Load())
     values = [one for _, one in ranks.values()]
-    return _joined(parts, {min(ranks): _call("have_ranks", wanted, *values)}, ranks)
+    return _joined(parts, {min(ranks): _call(HAVE_RANKS, wanted, *values)}, ranks)
 
 
 def _joined(

@@ -14,9 +14,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from opwright_codegen import naming, once
+from opwright_codegen.helpers import (
+    BUILTINS,
+    DTYPE_OF,
+    HELPERS,
+    OF_ATTR,
+    OF_FUNCTION,
+    SOME_DTYPE_OF,
+    TENSORS_OF,
+)
 from opwright_codegen.model import Arg, Attr, Op
 from opwright_codegen.nodes import did_you_mean
-from opwright_codegen.types import HELPERS
 from opwright_notation import conditions, syntax
 from opwright_notation.conditions import (
     CROSSES,
@@ -43,13 +51,6 @@ _KIND_OF_ATTR: Final = {
     "float": Kind.SIZE,
     "shape": Kind.ROW,
     "list(shape)": Kind.ROWS,
-}
-#: Kinds of attrs whose values need a function of the runtime to be compared.
-_CONVERTED: Final = {
-    "string": "text_of",
-    "type": "dtype_name",
-    "shape": "dims_of",
-    "list(shape)": "shapes_of",
 }
 #: Properties of the values in an attr, with the kinds to which they apply.
 _OF_ATTRS: Final = {
@@ -417,68 +418,6 @@ class _Check:
         raise ShapeError(node.col_offset, message)
 
 
-#: The runtime's function for each property and each function of shapes.
-_PYTHON: Final = {
-    "rank": "rank_of",
-    "elements": "elements_of",
-    "shape": "sizes_of",
-    "handles": "elements_of",
-    "value": "value_of",
-    "contents": "contents_of",
-    "last": "last_of",
-    "least": "least_of",
-    "most": "most_of",
-    "finite": "all_finite",
-    "rising": "is_rising",
-    "permutation": "is_permutation",
-    "batched": "is_batched",
-    "distinct": "are_distinct",
-    "dtype": "dtype_of",
-    "held": "known_held_of",
-    "positives": "positives_of",
-    "ranks": "ranks_of",
-    "products": "products_of",
-    "extents": "extents_of",
-    "nan_free": "is_nan_free",
-    "named": "are_named",
-    "slices": "are_slices",
-    "stackable": "are_stackable",
-    "removable": "is_removable",
-    "shards": "shards_of",
-    "spans": "are_spans",
-    "results": "results_of",
-    "parameters": "parameters_of",
-    HOLDS: "are_held",
-    TABLE: "is_table",
-    MEMORY: "has_room",
-    THREADS: "can_start",
-    "steps": "steps_of",
-    "padded": "padded_of",
-    "banded": "banded_of",
-    "pairs": "are_pairs",
-    "single": "is_single",
-    "importable": "are_importable",
-    "joins": "are_joined",
-    "divides": "is_divided",
-    "convolves": "is_convolved",
-    "subscripts": "are_subscripts",
-    "writable": "is_writable",
-    "einsum": "einsum_of",
-    "batches": "batches_of",
-    "indexed": "indexed_of",
-    "reduced": "reduced_of",
-    CROSSES: "crosses_of",
-    "remove": "removed",
-    "broadcast": "broadcast_of",
-    "prod": "product_of",
-    "extent": "extent_of",
-    "len": "len",
-    "sum": "sum",
-    "min": "min",
-    "max": "max",
-}
-
-
 def _is_handle(arg: Arg) -> bool:
     """Whether an input is a handle, or a reference to a handle or a variable."""
     return arg.is_ref or arg.dtype in ("resource", "variant")
@@ -514,7 +453,7 @@ class _Writer(ast.NodeTransformer):
         if not lists:
             return found
         text = _text(found)
-        each = [self.helper("tensors_of", self.local(name)) for name in lists]
+        each = [self.helper(TENSORS_OF, self.local(name)) for name in lists]
         names = [f"_{name}" for name in lists]
         if len(lists) == 1:
             return _expression(f"all({text} for {names[0]} in {each[0]})")
@@ -541,12 +480,12 @@ class _Writer(ast.NodeTransformer):
             return ast.Constant(True)
         if attr.name not in self.op.inferred:
             value = self.local(attr.name)
-            convert = _CONVERTED.get(str(attr.kind))
+            convert = OF_ATTR.get(str(attr.kind))
             return _expression(self.helper(convert, value) if convert else value)
         args = [arg for arg in self.op.inputs if attr.name in arg.attrs_used]
         if attr.kind == "type":
-            return self.dtype(node, "dtype_of")
-        length = f"len({self.helper('tensors_of', self.local(args[0].name))})"
+            return self.dtype(node, DTYPE_OF)
+        length = f"len({self.helper(TENSORS_OF, self.local(args[0].name))})"
         return _expression(length)
 
     def dtype(self, node: ast.expr, helper: str) -> ast.expr:
@@ -561,9 +500,9 @@ class _Writer(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.expr:
         assert isinstance(node.func, ast.Name)
         name = node.func.id
-        python = _PYTHON[name]
+        python = OF_FUNCTION.get(name, name)
         if name == MEMORY:
-            first = self.dtype(node.args[0], "some_dtype_of")
+            first = self.dtype(node.args[0], SOME_DTYPE_OF)
             arguments = [first, *(self.argument(name, n) for n in node.args[1:])]
         else:
             arguments = [self.argument(name, argument) for argument in node.args]
@@ -588,10 +527,10 @@ class _Writer(ast.NodeTransformer):
             return found
         arg = self.inputs[named]
         if at is not None:
-            tensors = self.helper("tensors_of", self.local(named))
+            tensors = self.helper(TENSORS_OF, self.local(named))
             return _expression(f"{tensors}[{at}]")
         if function == "len":
-            return _expression(self.helper("tensors_of", self.local(arg.name)))
+            return _expression(self.helper(TENSORS_OF, self.local(arg.name)))
         if function in OF_LISTS:
             return _expression(self.local(arg.name))
         local = self.local(arg.name)
@@ -601,11 +540,7 @@ class _Writer(ast.NodeTransformer):
 def parameter(name: str) -> str:
     """The parameter of `_holds` for an input or attr."""
     spelled = naming.argument(name)
-    return f"{spelled}_" if spelled in _BUILTINS else spelled
-
-
-#: The builtins that conditions use, which a parameter would hide.
-_BUILTINS: Final = frozenset({"all", "len", "max", "min", "sum", "zip"})
+    return f"{spelled}_" if spelled in BUILTINS else spelled
 
 
 def _expression(text: str) -> ast.expr:

@@ -193,50 +193,13 @@ NAMES: Final = {name: module for module, names in _SOURCES.items() for name in n
 
 #: The names besides types that every file of an op imports from the runtime.
 BINDING: Final = frozenset(
-    {
-        "OpInputs",
-        "Scope",
-        "execute",
-        "describe_missing_args",
-    }
-    | {"is_eager", "new"}
+    {"OpInputs", "Scope", "describe_missing_args", "execute", "is_eager", "new"}
 )
-#: The functions of the runtime that conditions of calls use.
-HELPERS: Final = frozenset(
-    {"all_finite", "are_distinct", "are_held", "are_importable", "are_joined"}
-    | {
-        "are_named",
-        "are_pairs",
-        "are_slices",
-        "are_spans",
-        "are_stackable",
-        "are_subscripts",
-    }
-    | {"banded_of", "batches_of", "broadcast_of", "can_start"}
-    | {"contents_of", "crosses_of", "dims_of"}
-    | {"dtype_name", "dtype_of", "einsum_of", "elements_of", "indexed_of", "reduced_of"}
-    | {"extent_of", "extents_of", "has_room", "have_ranks"}
-    | {"is_batched", "is_convolved", "is_divided", "is_nan_free", "is_permutation"}
-    | {"is_removable", "is_rising", "is_writable"}
-    | {"is_single", "is_table", "known_held_of", "last_of"}
-    | {
-        "least_of",
-        "most_of",
-        "padded_of",
-        "parameters_of",
-        "positives_of",
-        "product_of",
-    }
-    | {"products_of", "rank_of", "ranks_of", "removed", "results_of"}
-    | {"shapes_of", "shards_of", "sizes_of", "some_dtype_of", "steps_of", "tensors_of"}
-    | {"text_of", "value_of"}
-)
-
-#: The names besides types that only some files of ops import from the runtime.
-BINDING_OF_SOME: Final = HELPERS | frozenset(
-    {"EagerTensor", "Op", "OpOptions", "TensorOp", "all_tensors", "default", "merging"}
-    | {"can_broadcast"}
-    | {"fit_pair", "fit_together", "fits"}
+#: The names besides types and the functions of conditions that only some files of ops
+#: import from the runtime.
+BINDING_OF_SOME: Final = frozenset(
+    {"EagerTensor", "Op", "OpOptions", "TensorOp", "all_tensors", "can_broadcast"}
+    | {"default", "fit_pair", "fit_together", "fits", "merging"}
 )
 
 #: The dtypes of integers and bool. TensorFlow truncates numbers of Python and NumPy

@@ -61,6 +61,10 @@ _FLIPPED: Final[Mapping[type[ast.cmpop], type[ast.cmpop]]] = {
     ast.Gt: ast.Lt,
     ast.GtE: ast.LtE,
 }
+#: The sizes that are allowed in texts that describe tensors.
+_SIZES: Final = (
+    "sizes must be at least 0, fewer than 255, and their product less than 2**63"
+)
 #: What came and what is allowed, for properties that hold or do not.
 _PREDICATES: Final = {
     "finite": ("has inf or nan", "it must be finite"),
@@ -91,11 +95,11 @@ _PREDICATES: Final = {
     "removable": ("is the handle of an accumulator", "it must be another resource"),
     "slices": (
         "describes a slice of a tensor that cannot be",
-        "sizes must be at least 0, fewer than 255, and their product less than 2**63",
+        _SIZES,
     ),
     "stackable": (
         "has a serialized sparse tensor that cannot be",
-        "sizes must be at least 0, fewer than 255, and their product less than 2**63",
+        _SIZES,
     ),
     "convolves": (
         "does not fit the filter, the padding and the axes",
@@ -196,10 +200,11 @@ class _Words:
                 has = "cannot run"
                 must = "its kernel, or what it makes, ends the process"
                 return Refusal(RUNS, "", None, has, must)
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                has, must = f"{self.text(operand)} holds", "it must not"
+            case _:
+                has, must = f"{self.text(node)} does not hold", "it must"
         argument = next(iter(names_in(node)), "")
-        has, must = f"{self.text(node)} does not hold", "it must"
-        if isinstance(node, ast.UnaryOp):
-            has, must = f"{self.text(node.operand)} holds", "it must not"
         return Refusal(argument, self.label(argument), None, has, must)
 
     def fails(self, node: ast.expr) -> bool:

@@ -53,7 +53,7 @@ from opwright.train import (
     resource_conditional_accumulator,
 )
 from opwright.variables import resource_gather
-from opwright_codegen import load, requirements
+from opwright_codegen import helpers, load, requirements
 from opwright_notation.conditions import JOINT, Condition, parsed
 from opwright_notation.evaluation import Facts
 from opwright_runtime._binding import equations, memory, properties, resources, texts
@@ -553,7 +553,7 @@ def explained(condition: str, arguments: dict[str, Any]) -> bool:
         if name in JOINT:
             more = [inputs[one] for one in more]
         tensor = inputs[argument] if index is None else inputs[argument][index]
-        return getattr(properties, requirements._PYTHON[name])(tensor, *more)
+        return getattr(properties, helpers.OF_FUNCTION[name])(tensor, *more)
 
     found = Condition(Facts(attrs), None, lengths, property_of, lambda *_: None)
     try:

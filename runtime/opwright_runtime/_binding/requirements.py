@@ -229,9 +229,9 @@ def facts(
 
 
 def _plain(attr: attr_values.AttrInfo, value: Any) -> object:
-    """An attr's value as conditions use it; of a function, what it has.
+    """An attr's value as conditions use it; None if it is unknown.
 
-    None stands for an unknown value.
+    A function is the numbers of its results and of its parameters.
     """
     if attr.kind == "func":
         return _counts(value)

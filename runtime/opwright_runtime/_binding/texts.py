@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, wraps
 
 import numpy as np
 import tensorflow as tf
@@ -12,6 +13,26 @@ from opwright_notation.rows import extent
 from opwright_runtime._binding.fast_path import EagerTensor
 from opwright_runtime._binding.properties import MOST_AXES, array_of
 from opwright_runtime._internals import TensorProto
+
+# The longest text whose result is kept.
+_MOST_KEPT = 256
+
+
+def _kept(function: Callable[..., bool]) -> Callable[..., bool]:
+    """Keeps the results for short texts.
+
+    A checkpoint has the same slices at each step, and the tensors of a batch often have
+    the same sizes.
+    """
+    kept = lru_cache(function)
+
+    @wraps(function)
+    def call(text: bytes, *more: int) -> bool:
+        if len(text) > _MOST_KEPT:
+            return function(text, *more)
+        return kept(text, *more)
+
+    return call
 
 
 def are_named(value: object) -> bool:
@@ -26,12 +47,10 @@ def are_slices(value: object) -> bool:
     """
     texts = _texts(value)
     # An empty text stands for a whole tensor, and is the usual one.
-    return not any(texts) or all(
-        _is_known_slice(one) if len(one) <= _MOST_KEPT else _is_slice(one)
-        for one in texts
-    )
+    return not any(texts) or all(map(_is_slice, texts))
 
 
+@_kept
 def _is_slice(text: bytes) -> bool:
     *sizes, _ = text.split(b" ")
     try:
@@ -39,12 +58,6 @@ def _is_slice(text: bytes) -> bool:
     except ValueError:
         return True
     return _are_sizes(row)
-
-
-# A checkpoint has the same slices at each step.
-_is_known_slice = lru_cache(_is_slice)
-# The length of texts that are kept.
-_MOST_KEPT = 256
 
 
 def are_stackable(value: object) -> bool:
@@ -57,13 +70,11 @@ def are_stackable(value: object) -> bool:
     """
     all_sizes = _texts(value)[2::3]
     count = len(all_sizes)
-    return all(
-        _is_known_shape(count, one) if len(one) <= _MOST_KEPT else _is_shape(count, one)
-        for one in all_sizes
-    )
+    return all(_is_shape(one, count) for one in all_sizes)
 
 
-def _is_shape(count: int, serialized: bytes) -> bool:
+@_kept
+def _is_shape(serialized: bytes, count: int) -> bool:
     """Whether serialized sizes are those of one of `count` tensors."""
     try:
         proto = TensorProto.FromString(serialized)
@@ -73,10 +84,6 @@ def _is_shape(count: int, serialized: bytes) -> bool:
     except Exception:  # Of protobuf, or for what is no array.
         return True
     return sizes.dtype != np.int64 or _are_sizes((count, *sizes.ravel().tolist()))
-
-
-# The tensors of a batch often have the same sizes.
-_is_known_shape = lru_cache(_is_shape)
 
 
 def _are_sizes(row: tuple[int, ...]) -> bool:
