@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -31,6 +31,7 @@ from .ops_findings import (
     signature,
     summary,
 )
+from .ops_settings import Settings
 from .ops_state import EXAMPLE, SEPARATOR
 from .ops_supervisor import Ended, LimitedWorker
 from .progress import say, show_progress
@@ -84,6 +85,7 @@ class Run:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
+        self.settings = Settings(options.seed, options.graphs, tuple(options.kinds))
         self.lock = threading.Lock()
         self.corpus = Corpus(options.corpus)
         self.outcomes: Counter[str] = Counter()
@@ -212,7 +214,7 @@ class Run:
         while index < len(task.ops) and not self.over():
             command = {
                 "ops": task.ops,
-                "seed": self.options.seed,
+                "settings": asdict(self.settings),
                 "side": self.options.side,
                 "calls": [task.first, task.last],
                 "at": [index, number],
@@ -296,7 +298,7 @@ class Run:
             data={"op": op, "bends": [], "mode": "eager", "number": number},
         )
         if number != EXAMPLE:
-            alone(worker, found, self.modes.get(op))
+            alone(worker, found, self.settings, self.modes.get(op))
             if found.confirmed and ended.kind in (HANG, MEMORY):
                 keys = {f"{place} {kind}" for place, _, kind, _ in found.data["bends"]}
                 self.mute(op, SEPARATOR.join(sorted(keys)), ended.kind)
@@ -339,7 +341,7 @@ class Run:
             command = {
                 "judge": [case[:2] for case in cases],
                 "modes": self.known_modes(op for op, *_ in cases),
-                "seed": self.options.seed,
+                "settings": asdict(self.settings),
             }
             judged = worker.obey(command)
             for place, data in judged.taken:
@@ -366,7 +368,7 @@ class Run:
         command = {
             "judge": [(op, number)],
             "modes": self.known_modes([op]),
-            "seed": self.options.seed,
+            "settings": asdict(self.settings),
         }
         other = self.worker(workers, "0" if task.onednn == "1" else "1")
         return bool(other.obey(command).taken)
@@ -397,14 +399,19 @@ class Run:
         self.tell(found)
 
 
-def alone(worker: LimitedWorker, found: Found, modes: list[list[str]] | None) -> None:
+def alone(
+    worker: LimitedWorker,
+    found: Found,
+    settings: Settings,
+    modes: list[list[str]] | None,
+) -> None:
     """Tries a call alone, with fewer bends, and eagerly."""
 
     def again(data: dict[str, Any]) -> bool:
         """Whether a call ends the process for the same reason."""
         command = {
             "replay": data,
-            "seed": found.seed,
+            "settings": asdict(settings),
             "side": found.side,
             "modes": modes,
         }
@@ -445,7 +452,7 @@ def replay(options: argparse.Namespace) -> int:
                 workers[one.onednn] = LimitedWorker(one.onednn)
             if "code" not in one.data:
                 continue
-            command = {"replay": one.data, "seed": one.seed, "side": options.side}
+            command = {"replay": one.data, "side": options.side}
             ended = workers[one.onednn].obey(command)
             count += ended.place is not None
             told = " ".join((ended.told or "taken").split())[:150]
@@ -468,6 +475,8 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--minutes", type=float, default=0, help="stop after so many")
     add("--side", choices=("raw", "opwright"), default="opwright")
     add("--onednn", choices=("both", "on", "off"), default="both")
+    add("--graphs", type=float, default=Settings.graphs, help="the part in functions")
+    add("--kinds", type=lambda text: text.split(","), default=[], help="of bends: A,B")
     add("--deaths", type=int, default=40, help="of an op, after which it is left alone")
     add("--corpus", type=Path, help="a folder for the findings")
     add("--resume", action="store_true", help="leave out what the corpus has")

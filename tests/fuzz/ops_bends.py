@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from . import bends
 from .bends import tensor_at, with_tensor
 from .ops_calls import MODES, STORED, Arguments, Base, Opaque, TensorValue
 from .ops_handles import handle
+from .ops_settings import Settings
 from .ops_state import SEPARATOR
 
 # Elements of a tensor, at most.
@@ -148,14 +149,14 @@ class Plan:
 
 
 def draw(
-    info: OpInfo, bases: list[Base], seed: int, number: int
+    info: OpInfo, bases: list[Base], settings: Settings, number: int
 ) -> tuple[Plan, Arguments]:
     """The call of an op with a number, and its arguments; the same for a seed."""
-    drawing = random.Random(f"{seed} {info.name} {number}")
+    drawing = random.Random(f"{settings.seed} {info.name} {number}")
     at = drawing.randrange(len(bases))
     base = bases[at]
-    # To trace a function with its checks takes as long as fifty calls.
-    mode = drawing.choices(MODES, (96, 2, 2))[0]
+    graphs = settings.graphs
+    mode = drawing.choices(MODES, (1 - graphs, graphs / 2, graphs / 2))[0]
     if mode not in base.modes:
         mode = base.modes[0]
     entry = drawing.choice(("function", "class"))
@@ -167,7 +168,7 @@ def draw(
         found.append(one)
         arguments = apply(info, arguments, one)
     for _ in range(drawing.choice((1, 1, 2))):
-        places = [*_places(info, arguments)]
+        places = [*_places(info, arguments, settings.kinds)]
         for _ in range(6 if places else 0):
             place, at_, kinds = drawing.choice(places)
             one = Bend(place, at_, drawing.choice(kinds), drawing.getrandbits(32))
@@ -188,7 +189,17 @@ def applied(info: OpInfo, arguments: Arguments, changes: tuple[Bend, ...]) -> Ar
 Place = tuple[str, "int | None", tuple[str, ...]]
 
 
-def _places(info: OpInfo, arguments: Arguments) -> Iterator[Place]:
+def _places(
+    info: OpInfo, arguments: Arguments, chosen: Collection[str]
+) -> Iterator[Place]:
+    """Arguments that can be bent, and how: by the chosen kinds, if there are any."""
+    for place, at, kinds in _all_places(info, arguments):
+        few = tuple(kind for kind in kinds if kind in chosen) if chosen else kinds
+        if few:
+            yield place, at, few
+
+
+def _all_places(info: OpInfo, arguments: Arguments) -> Iterator[Place]:
     """Arguments that can be bent, and how. Inputs count twice."""
     for arg in info.inputs:
         given = arguments[arg.name]

@@ -37,6 +37,7 @@ from .ops_calls import (
     tensors,
 )
 from .ops_left_out import NATIVE, why_left_out
+from .ops_settings import Settings
 from .ops_state import EXAMPLE, State
 from .ops_text import before, call_text
 from .worker import Reports, limit_memory, serve
@@ -149,10 +150,10 @@ class Caller:
                 base.modes = tuple(modes)
             self.bases = [one for one in fresh if one.modes]
 
-    def draw(self, seed: int, number: int) -> tuple[Plan, Arguments]:
+    def draw(self, settings: Mapping[str, Any], number: int) -> tuple[Plan, Arguments]:
         """The call with a number. To make its handles may end the process too."""
         self.state.begin(self.index, number, "")
-        return draw(self.info, self.bases, seed, number)
+        return draw(self.info, self.bases, Settings(**settings), number)
 
     def call(self, made: Plan, number: int, arguments: Arguments) -> Exception | None:
         """Makes a call; what refuses it."""
@@ -210,7 +211,7 @@ def make_calls(command: Mapping[str, Any], state: State, report: Reports) -> Non
             if time.monotonic() > end:
                 return
             try:
-                made, arguments = caller.draw(command["seed"], one)
+                made, arguments = caller.draw(command["settings"], one)
             except Exception as error:  # The fuzzer's own.
                 report("w", json.dumps(f"{names[index]} {one}: {error!r}"))
                 state.end(index, one, "unmade")
@@ -240,7 +241,7 @@ def judge(command: Mapping[str, Any], state: State, report: Reports) -> None:
         if not caller.bases:
             continue
         try:
-            made, arguments = caller.draw(command["seed"], number)
+            made, arguments = caller.draw(command["settings"], number)
         except Exception:  # It was drawn before.
             continue
         if caller.call(made, number, arguments) is None:
@@ -272,7 +273,7 @@ def replay(command: Mapping[str, Any], state: State, report: Reports) -> None:
         state.begin(0, 0, made.keys)
         arguments = applied(caller.info, base.arguments, bends)
     else:
-        made, arguments = caller.draw(command["seed"], data["number"])
+        made, arguments = caller.draw(command["settings"], data["number"])
     report("j", json.dumps(described(caller, made, arguments)))
     for _ in range(REPEATED):
         error = caller.call(made, 0, arguments)

@@ -23,6 +23,7 @@ from .ops_bends import Bend, applied, apply, draw, empty
 from .ops_calls import Example, Opaque, TensorValue, tensors
 from .ops_findings import Corpus, Found, lines, signature, summary
 from .ops_left_out import LEFT_OUT, why_left_out
+from .ops_settings import Settings
 from .ops_state import State
 from .ops_supervisor import LimitedWorker
 from .ops_text import call_text, tensor_text
@@ -50,7 +51,7 @@ def call(op: str, *bends: Bend, mode: str = "eager") -> dict[str, Any]:
 
 
 def replayed(worker: LimitedWorker, data: dict[str, Any]) -> Any:
-    return worker.obey({"replay": data, "seed": 0, "side": "raw"})
+    return worker.obey({"replay": data, "side": "raw"})
 
 
 def test_divided_makes_each_call_once_and_few_in_a_process() -> None:
@@ -213,7 +214,7 @@ def test_main_replay_counts_the_calls_that_end_the_process(
 @pytest.mark.rotating
 def test_judge_says_what_tensorflow_takes(worker: LimitedWorker) -> None:
     cases = [["Relu", number] for number in range(40)]
-    command = {"judge": cases, "modes": {}, "seed": 0}
+    command = {"judge": cases, "modes": {}, "settings": {"seed": 0}}
     taken = worker.obey(command).taken
     assert 0 < len(taken) < 40
     assert all(data["code"] for _, data in taken)
@@ -229,9 +230,9 @@ def test_few_refused_calls_that_end_tensorflow_are_tried() -> None:
 
 def test_draw_is_the_same_for_a_seed() -> None:
     info, bases = info_of("Conv2D"), Example("Conv2D").calls()
-    first = [draw(info, bases, 3, number)[0] for number in range(50)]
-    assert first == [draw(info, bases, 3, number)[0] for number in range(50)]
-    assert first != [draw(info, bases, 4, number)[0] for number in range(50)]
+    first = [draw(info, bases, Settings(3), number)[0] for number in range(50)]
+    assert first == [draw(info, bases, Settings(3), number)[0] for number in range(50)]
+    assert first != [draw(info, bases, Settings(4), number)[0] for number in range(50)]
 
 
 @pytest.mark.parametrize("given", [np.array(b"a", object), np.float32(7)])
@@ -247,12 +248,21 @@ def test_draw_bends_every_argument_in_every_way() -> None:
         info_of("ResourceApplyAdagrad"),
         Example("ResourceApplyAdagrad").calls(),
     )
-    drawn = [draw(info, bases, 0, number)[0] for number in range(600)]
+    drawn = [draw(info, bases, Settings(0), number)[0] for number in range(600)]
     keys = {one.key for plan in drawn for one in plan.bends}
     assert {"var handle", "lr value", "grad dtype", "T retype"} <= keys
     assert {"use_locking attr", "grad empty", "grad huge", "grad rank"} <= keys
     assert "grad deepest" in keys
     assert {plan.mode for plan in drawn} == {"eager", "function", "constant"}
+
+
+def test_draw_makes_chosen_calls_alone() -> None:
+    info, bases = info_of("GatherV2"), Example("GatherV2").calls()
+    settings = Settings(0, graphs=1.0, kinds=("deepest", "rank"))
+    drawn = [draw(info, bases, settings, number)[0] for number in range(200)]
+    assert {plan.mode for plan in drawn} == {"function", "constant"}
+    kinds = {one.kind for plan in drawn for one in plan.bends}
+    assert kinds == {"retype", "deepest", "rank"}
 
 
 @pytest.mark.parametrize("op", ["Conv2D", "ConcatV2", "ResourceGather", "StringSplit"])
@@ -261,7 +271,7 @@ def test_call_text_makes_the_same_call(op: str) -> None:
     info, base = example.info, example.calls()[0]
     drawing = random.Random(0)
     for number in range(30):
-        plan, arguments = draw(info, [base], drawing.getrandbits(20), number)
+        plan, arguments = draw(info, [base], Settings(drawing.getrandbits(20)), number)
         text = call_text(info, "eager", arguments)
         if "<of" in text or "_of_" in text:
             continue
