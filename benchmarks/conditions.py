@@ -26,7 +26,9 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / name) for name in ("runtime", "generated", "tests")]
+sys.path[:0] = [
+    str(ROOT / name) for name in ("runtime", "generated", "codegen", "tests")
+]
 
 import tensorflow as tf
 from results import Recorder, add_option
@@ -35,25 +37,28 @@ from rich.progress import track
 from rich.table import Table
 
 import opwright
+from opwright_codegen.helpers import OF_FUNCTION
+from opwright_notation.conditions import (
+    HOLDS,
+    JOINT,
+    OF_EQUATIONS,
+    PROPERTIES,
+    TABLE,
+    THREADS,
+)
 
 # A module of the tests, which type checkers do not find from here.
 run_example: Any = import_module("generated.support.ending_calls").run_example
 
 #: The most that conditions may cost that read no contents of inputs, in seconds.
 TARGET = 2e-6
-#: The functions in conditions that read the contents of an input or the folder of a
-#: file, or run another op.
-# fmt: off
-READERS = {
-    "all_finite", "are_distinct", "are_held", "are_importable", "are_joined",
-    "are_named", "are_pairs", "are_slices", "are_spans", "are_stackable",
-    "banded_of", "can_start", "contents_of", "crosses_of", "held_by", "held_of",
-    "is_batched", "is_convolved", "is_divided", "is_nan_free", "is_permutation",
-    "is_rising", "is_single", "is_table",
-    "is_writable", "known_held_of", "last_of", "least_of", "most_of", "padded_of",
-    "shards_of", "steps_of", "value_of",
-}
-# fmt: on
+#: Functions of an equation or of shapes alone.
+_OF_SHAPES = OF_EQUATIONS | {"subscripts", "handles"}
+_OF_VALUES = {name for name, one in PROPERTIES.items() if one.of_values}
+_READERS = {*JOINT, *_OF_VALUES, HOLDS, TABLE, THREADS, "held", "shards"} - _OF_SHAPES
+#: The functions in conditions that read the contents of an input, what a handle holds
+#: or the folder of a file, or run another op.
+READERS = {OF_FUNCTION[name] for name in _READERS}
 CALLS = 500
 SHOWN = 25
 
