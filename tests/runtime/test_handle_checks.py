@@ -467,3 +467,19 @@ def test_table_of_variants_is_told_from_others() -> None:
     assert not resources.is_table(variants, "string", "variant")
     for dtypes in (("int64", "variant"), ("resource", "float32")):
         assert not resources.is_table(floats, *dtypes)
+
+
+def test_graph_tells_a_table_of_variants_from_others() -> None:
+    variants = tf.raw_ops.MutableHashTableV2(key_dtype="int64", value_dtype="variant")
+    floats = tf.raw_ops.MutableHashTableV2(key_dtype="int64", value_dtype="float32")
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.resource)], autograph=False)
+    def export(handle: tf.Tensor) -> tf.Tensor:
+        with opwright.checked():
+            return opwright.raw_ops.LookupTableExportV2(
+                table_handle=handle, Tkeys="int64", Tvalues="variant"
+            ).keys
+
+    assert not export(variants).numpy().size
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"table\(table_handle"):
+        export(floats)

@@ -398,6 +398,8 @@ class _Graph:
         if name == TABLE:
             handle, keys, values = node.args
             dtypes = self.value(keys), self.value(values)
+            if not resources.have_zeros(*dtypes):
+                return self.in_python(name, [self.tensor(handle)], *dtypes)
             self.reads.look_up(self.tensor(handle), *dtypes)
             return True
         if name == HOLDS:

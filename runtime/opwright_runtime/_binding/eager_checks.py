@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from opwright_notation.conditions import HOLDS
+from opwright_notation.conditions import HOLDS, TABLE
 from opwright_runtime._binding import handles, resources, texts, variants
 
 
@@ -20,6 +20,7 @@ def _holds(handle: tf.Tensor, dtype: str) -> bool:
 #: By the names that conditions have for them.
 _FUNCTIONS: Mapping[str, Callable[..., bool]] = {
     HOLDS: _holds,
+    TABLE: resources.is_table,
     "pairs": resources.are_pairs,
     "single": resources.is_single,
     "importable": resources.are_importable,

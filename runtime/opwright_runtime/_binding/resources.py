@@ -177,12 +177,17 @@ def _held_shape(read: Callable[[bytes], Any], data: bytes) -> tuple[int, ...] | 
 _WITHOUT_ZEROS = frozenset({"resource", "variant"})
 
 
+def have_zeros(*dtypes: str) -> bool:
+    """Whether there are zeros of each dtype, with which a table can be tried."""
+    return _WITHOUT_ZEROS.isdisjoint(dtypes)
+
+
 def is_table(handle: Any, keys: str, values: str) -> bool:
     """Whether a table has keys and values of these dtypes, as far as it says.
 
     A handle does not say it. A lookup of no key does nothing but compare the dtypes.
     """
-    if not _WITHOUT_ZEROS.isdisjoint((keys, values)):
+    if not have_zeros(keys, values):
         return _dtypes_of_table(handle) == (keys, values)
     try:
         _find_nothing(handle, keys, values)
