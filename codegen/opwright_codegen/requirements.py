@@ -372,10 +372,16 @@ class _Check:
             is_list = isinstance(argument, ast.Name) and (
                 argument.id in self.inputs and self.inputs[argument.id].is_list
             )
-            if name == "len" and (is_list or self.kind(argument) is Kind.ROWS):
+            if name == "len" and (is_list or self.has_length(argument)):
                 continue
             self.expect(argument, parameter.kind)
         return function.gives
+
+    def has_length(self, argument: ast.expr) -> bool:
+        """Whether `len` applies, though it is no row of sizes."""
+        attr = self.attrs.get(argument.id) if isinstance(argument, ast.Name) else None
+        is_text = attr is not None and attr.kind == "string"
+        return is_text or self.kind(argument) is Kind.ROWS
 
     def property(self, name: str, argument: ast.expr) -> None:
         named, at = conditions.input_named(argument)
@@ -386,7 +392,7 @@ class _Check:
             if at is not None and not self.inputs[named].is_list:
                 message = f"{named!r} is one tensor, without parts"
                 raise ShapeError(argument.col_offset, message)
-            if name in ("held", "removable", "shards"):
+            if name in ("held", "matrix", "removable", "shards"):
                 self.handle(argument)
             return
         if name in ("results", "parameters"):

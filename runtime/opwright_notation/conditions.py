@@ -88,13 +88,17 @@ PROPERTIES: Final = {
     "nan_free": Property(Kind.FLAG, of_values=True),
     "named": Property(Kind.FLAG, of_values=True),
     "slices": Property(Kind.FLAG, of_values=True),
+    "drawable": Property(Kind.FLAG, of_values=True),
+    "uncut": Property(Kind.FLAG, of_values=True),
     "stackable": Property(Kind.FLAG, of_values=True),
     "batched": Property(Kind.FLAG, more=1, of_values=True),
     "distinct": Property(Kind.FLAG, more=1, of_values=True),
     "spans": Property(Kind.FLAG, more=1, of_values=True),
+    "invertible": Property(Kind.FLAG, of_values=True),
     "removable": Property(Kind.FLAG),
     "dtype": Property(Kind.FLAG),
     "held": Property(Kind.ROW),
+    "matrix": Property(Kind.ROW),
     "shards": Property(Kind.SIZE),
     "ranks": Property(Kind.ROW, _ranks),
     "products": Property(Kind.ROW, _products),
@@ -122,6 +126,8 @@ RUNS: Final = "runs"
 #: `steps(start, limit, delta)`: the total length of the ranges.
 #: `padded(x, paddings)`: the shape of `x` with paddings.
 #: `banded(diagonal, k, num_rows, num_cols)`: the shape of matrices of these diagonals.
+#: `terms(order, q)`: how many terms the series of Zeta, or of Polygamma, adds.
+#: `nested(splits)`: in a list of row splits, each ends at a row of the next.
 #: `pairs(table, dataset)`: the elements of the data set are keys and values of the
 #: dtypes of the table.
 #: `single(dataset)`: the data set states that each of its elements has one value.
@@ -134,6 +140,10 @@ RUNS: Final = "runs"
 #: `convolves(x, filter, padding, dilations, numbers)`: `x` has the axes that `numbers`
 #: names, none of its spatial axes gets a negative size from the dilations and the
 #: padding, and none of those of `filter` is empty.
+#: `contracts(lhs, rhs, numbers)`: the dimensions that `numbers` names are those of the
+#: operands of a product.
+#: `precise(config)`: XLA has the precisions that the message names.
+#: `labels(a, b, equation)`: no operand has more labels than axes.
 #: `subscripts(equation)`: the kernel of Einsum survives the equation.
 #: `writable(file)`, `writable(folder, file)`: the file can be written. The op makes the
 #: folder if it is missing.
@@ -149,6 +159,8 @@ JOINT: Final = {
     "steps": (3, Kind.SIZE),
     "padded": (2, Kind.ROW),
     "banded": (4, Kind.ROW),
+    "terms": (2, Kind.SIZE),
+    "nested": (1, Kind.FLAG),
     "pairs": (2, Kind.FLAG),
     "single": (1, Kind.FLAG),
     "importable": (3, Kind.FLAG),
@@ -156,6 +168,9 @@ JOINT: Final = {
     "divides": (3, Kind.FLAG),
     "convolves": (4, Kind.FLAG),
     "subscripts": (0, Kind.FLAG),
+    "contracts": (2, Kind.FLAG),
+    "precise": (0, Kind.FLAG),
+    "labels": (2, Kind.FLAG),
     "writable": (0, Kind.FLAG),
     "einsum": (1, Kind.ROW),
     "batches": (1, Kind.SIZE),
@@ -168,7 +183,7 @@ CROSSES: Final = "crosses"
 #: Those that take a list of tensors as a whole, and an equation.
 OF_EQUATIONS: Final = frozenset({"einsum", "batches", "indexed", "reduced"})
 #: Those that take a list of tensors as a whole.
-OF_LISTS: Final = OF_EQUATIONS | {CROSSES}
+OF_LISTS: Final = OF_EQUATIONS | {CROSSES, "nested"}
 #: Those of handles: how many of their first inputs are handles.
 OF_HANDLES: Final = {
     "pairs": 2,
@@ -177,7 +192,9 @@ OF_HANDLES: Final = {
     "joins": 1,
     "divides": 1,
 }
-OF_TEXT: Final = OF_EQUATIONS | {"convolves", "subscripts", "writable"}
+#: Those of messages and equations of XLA.
+OF_XLA: Final = frozenset({"contracts", "labels", "precise"})
+OF_TEXT: Final = OF_EQUATIONS | {"convolves", "subscripts", "writable"} | OF_XLA
 #: Those that take several attrs that are text: how many at most.
 MOST_TEXTS: Final = {"writable": 2}
 #: The functions of shapes that conditions may use.
@@ -480,6 +497,9 @@ class Condition(Evaluation):
                 length = self.lengths.get(node.args[0].id)
                 if length is not None:
                     return length
+                text = self.named(node.args[0].id)
+                if isinstance(text, (str, bytes)):
+                    return len(text)
             return super().called(node)
         raise MisfitError(f"{ast.unparse(node)} is unknown")
 

@@ -92,6 +92,14 @@ _PREDICATES: Final = {
     ),
     "nan_free": ("has nan", "no element may be nan"),
     "named": ("has an empty name", "each name must have a character"),
+    "invertible": (
+        "has a singular matrix, or one with inf or nan",
+        "none of more than two rows may be singular, nearly so, or have inf or nan",
+    ),
+    "nested": (
+        "has row splits that end beyond the next ones",
+        "each must end at a row of the next",
+    ),
     "removable": ("is the handle of an accumulator", "it must be another resource"),
     "slices": (
         "describes a slice of a tensor that cannot be",
@@ -115,6 +123,23 @@ _PREDICATES: Final = {
         "is {0}",
         "it must name a file that can be written, in a folder that is there or that "
         "the op makes, on a file system that TensorFlow has",
+    ),
+    "contracts": (
+        "and {1} do not have the dimensions of the product",
+        "each must have those that dimension_numbers names",
+    ),
+    "precise": ("is {0}", "XLA must have the precisions that it names"),
+    "labels": (
+        "or {1} has fewer axes than labels",
+        "each must have an axis for each label of the equation",
+    ),
+    "drawable": (
+        "has an animated WebP image without an alpha channel",
+        "an animation must have an alpha channel",
+    ),
+    "uncut": (
+        "ends with the first byte of a marker",
+        "a JPEG image may not be cut there",
     ),
     "spans": (
         "has a start or end out of range",
@@ -225,9 +250,9 @@ class _Words:
                 must += f" ({self.text(node.args[1])})"
             return Refusal(argument, label, held, f"{label} {has}", must)
         has, must = _PREDICATES[name]
-        is_text = name in ("subscripts", "writable")
+        is_text = name in ("precise", "subscripts", "writable")
         given = self.known(node.args[0]) if is_text else None
-        if name == "pairs":
+        if name in ("contracts", "labels", "pairs"):
             has = has.format(*map(self.text, node.args))
         if is_text:
             has = has.format(_cut(repr(given)))
@@ -304,7 +329,7 @@ class _Words:
                 return argument, f"{has} is {found}", "it must be"
             case ast.Subscript(value=ast.Call(args=[ast.Name(id=argument)])):
                 if self.is_shape(node.value) and not isinstance(node.slice, ast.Slice):
-                    at = self.text(node.slice)
+                    at = self.known(node.slice)
                     has = f"{self.label(argument)} has size {found} at axis {at}"
                     return argument, has, "it must be"
         argument = self.first(node)

@@ -69,6 +69,10 @@ REFUSED_BEFORE = {
         ),
         "reads past the end of fewer updates than rows have elements, or ends",
     ),
+    **dict.fromkeys(
+        ("SdcaOptimizer", "SdcaOptimizerV2"),
+        "reads and writes past the end of smaller features and weights",
+    ),
     "SetSize": "writes before its result for a negative index",
     "SparseMatrixSparseCholesky": "writes outside the permuted matrix",
     "Unbatch": "reads three numbers for each row of an index that is no matrix",
@@ -79,10 +83,98 @@ _COUNTS = (
     r"(batch|buffer|window)_size|cycle_length|num_parallel_calls|prefetch_input"
     r"|parameters\("
 )
-_DEEP = "has 254 (dimensions|elements); it must have less than 254"
+_DEEP = (
+    "has 254 (dimensions|elements); it must have less than 254"
+    "|sizes of .* that are not 0 is"
+)
 _LISTS = "makes a list that ends the process when it is stacked"
+_SIZES = r"sizes of .* that are not 0 is|extents\(|ranks\(shapes\)"
+_QUEUES = tuple(
+    f"{kind}{version}"
+    for kind in ("FIFOQueue", "PaddingFIFOQueue", "PriorityQueue", "RandomShuffleQueue")
+    for version in ("", "V2")
+)
 #: Of other ops, what the refusal says, and what TensorFlow does.
 REFUSED_FOR = {
+    **dict.fromkeys(
+        ("Barrier", *_QUEUES),
+        (_SIZES, "makes a queue that ends the process when several elements leave it"),
+    ),
+    **dict.fromkeys(
+        (
+            "LookupTableFind",
+            "LookupTableFindV2",
+            "LookupTableImport",
+            "LookupTableImportV2",
+            "LookupTableInsert",
+            "LookupTableInsertV2",
+        ),
+        (
+            f"{_SIZES}|has 254 dimensions",
+            "takes these keys of a table of scalars, and ends for one of vectors",
+        ),
+    ),
+    **dict.fromkeys(
+        (
+            "AnonymousMutableDenseHashTable",
+            "AnonymousMutableHashTableOfTensors",
+            "MutableDenseHashTable",
+            "MutableDenseHashTableV2",
+            "MutableHashTableOfTensors",
+            "MutableHashTableOfTensorsV2",
+        ),
+        (
+            "max_load_factor|value_shape",
+            "makes a table that ends the process, or hangs, when it is used",
+        ),
+    ),
+    **dict.fromkeys(
+        (
+            "CSVDataset",
+            "CSVDatasetV2",
+            "ChooseFastestDataset",
+            "ExperimentalCSVDataset",
+            "ExperimentalChooseFastestDataset",
+            "ExperimentalPrivateThreadPoolDataset",
+            "ExperimentalThreadPoolHandle",
+            "PrivateThreadPoolDataset",
+            "SnapshotDataset",
+            "ThreadPoolHandle",
+        ),
+        (
+            "num_experiments|threads|buffer_size",
+            "starts threads, or divides the data set, only when it is read, and ends",
+        ),
+    ),
+    **dict.fromkeys(
+        (
+            "DecodeAndCropJpeg",
+            "DecodeJpeg",
+        ),
+        ("first byte of a marker", "reads the same byte for ever, or makes up pixels"),
+    ),
+    "MatrixLogarithm": (
+        "singular",
+        "has no logarithm: it makes nan, or numbers of the rounding, or hangs",
+    ),
+    **dict.fromkeys(
+        (
+            "ParseExample",
+            "ParseExampleV2",
+            "ParseSequenceExample",
+            "ParseSequenceExampleV2",
+            "ParseSingleExample",
+        ),
+        (r"products\(", "takes a feature that has no elements, or divides by their 0"),
+    ),
+    **dict.fromkeys(
+        ("ScaleAndTranslate", "ScaleAndTranslateGrad"),
+        ("scale contains", "makes a window of one pixel where its size overflows"),
+    ),
+    "SparseCountSparseOutput": (
+        "dense_shape",
+        "counts the values of batches whose numbers it cuts to 32 bits",
+    ),
     "AdjustHue": (
         "nan_free",
         "makes numbers that are not finite of infinite colours, or never ends",
@@ -139,13 +231,22 @@ REFUSED_FOR = {
             "ExperimentalTakeWhileDataset",
             "FilterDataset",
             "FlatMapDataset",
+            "ExperimentalGroupByReducerDataset",
+            "ExperimentalGroupByWindowDataset",
             "GeneratorDataset",
+            "GroupByReducerDataset",
+            "GroupByWindowDataset",
+            "IndexFlatMapDataset",
+            "LoadDataset",
             "MapDataset",
             "ParallelFilterDataset",
             "ParallelMapDataset",
             "ParallelMapDatasetV2",
             "ReduceDataset",
+            "SaveDataset",
+            "SaveDatasetV2",
             "ScanDataset",
+            "SnapshotDatasetV2",
             "TakeWhileDataset",
         ),
         (r"parameters\(", "makes a data set that ends the process when it is read"),
@@ -400,6 +501,11 @@ REFUSED_FOR = {
         "data_splits contains",
         "makes nothing of splits that go back where no text is read, or ends",
     ),
+    "TensorListConcatV2": (
+        "leading_dims",
+        "does not read the lengths of elements that are there, and ends for others",
+    ),
+    "TensorListFromTensor": (_DEEP, _LISTS),
     "TensorListGather": (
         r"rank\(indices\) \+",
         "takes indices of 254 axes as a row, and ends in a graph",
@@ -417,9 +523,14 @@ REFUSED_FOR = {
         ),
     ),
     "TensorListPushBack": (_DEEP, _LISTS),
+    "TensorListPushBackBatch": (_DEEP, _LISTS),
     "TensorListReserve": (_DEEP, _LISTS),
     "TensorListSetItem": (_DEEP, _LISTS),
+    "TensorListScatter": (_DEEP, _LISTS),
+    "TensorListScatterIntoExistingList": (_DEEP, _LISTS),
+    "TensorListScatterV2": (_DEEP, _LISTS),
     "TensorListSplit": (_DEEP, _LISTS),
+    "TensorMapInsert": (_DEEP, "makes a map whose keys cannot be stacked"),
 }
 
 

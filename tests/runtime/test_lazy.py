@@ -35,7 +35,7 @@ import opwright
 from opwright.linalg import MatMul
 import tensorflow as tf
 from opwright import Scope
-MatMul.create(Scope.current(), [[1.0]], [[2.0]])
+MatMul.create(Scope.current(), tf.constant([[1.0]]), tf.constant([[2.0]]))
 names = {name for name in sys.modules if name.startswith("opwright.")}
 assert names == {"opwright.linalg", "opwright.linalg.mat_mul"}, names
 for name in ("crossing", "diagnosis", "equations", "resources"):

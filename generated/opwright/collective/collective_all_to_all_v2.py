@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     as_bool,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
@@ -92,6 +93,7 @@ class CollectiveAllToAllV2(TensorOp[T]):
     """
 
     OP_NAME = "CollectiveAllToAllV2"
+    REQUIRES = ("elements(input) > 0",)
     SHAPES = {
         "input": "(*x,)",
         "group_size": "()",
@@ -207,7 +209,7 @@ class CollectiveAllToAllV2(TensorOp[T]):
             data: `T`, `*x`. A row from each member.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(input) > 0`.
 
         Example:
             >>> rows = tf.constant([[1.0, 2.0]])
@@ -241,6 +243,7 @@ class CollectiveAllToAllV2(TensorOp[T]):
                     and -2147483648 <= instance_key <= 2147483647
                     or fits(TInt32, instance_key)
                 )
+                and _holds(input)
             ):
                 op.data = execute(
                     "CollectiveAllToAllV2",
@@ -274,6 +277,14 @@ class CollectiveAllToAllV2(TensorOp[T]):
 
 DEFAULTS = CollectiveAllToAllV2.Options()
 MERGE = merging(CollectiveAllToAllV2.Options)
+
+
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(input) > 0
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -336,7 +347,7 @@ def collective_all_to_all_v2(
         data: `T`, `*x`. A row from each member.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(input) > 0`.
 
     Example:
         >>> rows = tf.constant([[1.0, 2.0]])
@@ -368,6 +379,7 @@ def collective_all_to_all_v2(
                 and -2147483648 <= instance_key <= 2147483647
                 or fits(TInt32, instance_key)
             )
+            and _holds(input)
         ):
             _result = execute(
                 "CollectiveAllToAllV2",

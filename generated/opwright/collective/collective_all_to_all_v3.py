@@ -14,6 +14,7 @@ from opwright_runtime.gencode import (
     TensorOp,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
@@ -78,6 +79,7 @@ class CollectiveAllToAllV3(TensorOp[T]):
     """
 
     OP_NAME = "CollectiveAllToAllV3"
+    REQUIRES = ("elements(input) > 0",)
     SHAPES = {
         "input": "(*x,)",
         "communicator": "()",
@@ -156,7 +158,7 @@ class CollectiveAllToAllV3(TensorOp[T]):
             data: `T`, `*x`. A row from each member.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(input) > 0`.
 
         Example:
             >>> key = int(np.random.default_rng().integers(2**30))
@@ -181,6 +183,7 @@ class CollectiveAllToAllV3(TensorOp[T]):
                     and -2147483648 <= group_assignment <= 2147483647
                     or fits(TInt32, group_assignment)
                 )
+                and _holds(input)
             ):
                 op.data = execute(
                     "CollectiveAllToAllV3",
@@ -204,6 +207,14 @@ class CollectiveAllToAllV3(TensorOp[T]):
 
 DEFAULTS = CollectiveAllToAllV3.Options()
 MERGE = merging(CollectiveAllToAllV3.Options)
+
+
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(input) > 0
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -246,7 +257,7 @@ def collective_all_to_all_v3(
         data: `T`, `*x`. A row from each member.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(input) > 0`.
 
     Example:
         >>> key = int(np.random.default_rng().integers(2**30))
@@ -261,11 +272,15 @@ def collective_all_to_all_v3(
     fast_path_error = None
     _result: Output[U]
     try:
-        if is_eager() and (
-            type(group_assignment) is EagerTensor
-            or type(group_assignment) is int
-            and -2147483648 <= group_assignment <= 2147483647
-            or fits(TInt32, group_assignment)
+        if (
+            is_eager()
+            and (
+                type(group_assignment) is EagerTensor
+                or type(group_assignment) is int
+                and -2147483648 <= group_assignment <= 2147483647
+                or fits(TInt32, group_assignment)
+            )
+            and _holds(input)
         ):
             _result = execute(
                 "CollectiveAllToAllV3",

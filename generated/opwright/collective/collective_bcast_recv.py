@@ -17,10 +17,12 @@ from opwright_runtime.gencode import (
     as_shape,
     default,
     describe_missing_args,
+    dims_of,
     execute,
     is_eager,
     merging,
     new,
+    product_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -91,6 +93,7 @@ class CollectiveBcastRecv(TensorOp[T]):
     """
 
     OP_NAME = "CollectiveBcastRecv"
+    REQUIRES = ("prod(shape) > 0",)
     SHAPES = {
         "data": "(*shape,)",
     }
@@ -184,7 +187,7 @@ class CollectiveBcastRecv(TensorOp[T]):
             data: `T`, `*shape`. What the sender sent.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `prod(shape) > 0`.
 
         Example:
             >>> with tf.Graph().as_default():
@@ -198,7 +201,7 @@ class CollectiveBcastRecv(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(shape):
                 op.data = execute(
                     "CollectiveBcastRecv",
                     None,
@@ -238,6 +241,14 @@ class CollectiveBcastRecv(TensorOp[T]):
 
 DEFAULTS = CollectiveBcastRecv.Options()
 MERGE = merging(CollectiveBcastRecv.Options)
+
+
+def _holds(shape: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return product_of(dims_of(shape)) > 0
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -290,7 +301,7 @@ def collective_bcast_recv(
         data: `T`, `*shape`. What the sender sent.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `prod(shape) > 0`.
 
     Example:
         >>> with tf.Graph().as_default():
@@ -303,7 +314,7 @@ def collective_bcast_recv(
     fast_path_error = None
     _result: Output[U]
     try:
-        if is_eager():
+        if is_eager() and _holds(shape):
             _result = execute(
                 "CollectiveBcastRecv",
                 name,

@@ -14,6 +14,7 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     as_dtype,
+    contents_of,
     default,
     describe_missing_args,
     execute,
@@ -21,6 +22,7 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    product_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -91,6 +93,7 @@ class CollectiveBcastRecvV2(TensorOp[T]):
     """
 
     OP_NAME = "CollectiveBcastRecvV2"
+    REQUIRES = ("prod(contents(shape)) > 0",)
     SHAPES = {
         "group_size": "()",
         "group_key": "()",
@@ -187,7 +190,8 @@ class CollectiveBcastRecvV2(TensorOp[T]):
             data: `T`, `*shape`. What the sender sent.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `prod(contents(shape)) > 0`.
 
         Example:
             >>> with tf.Graph().as_default():
@@ -228,6 +232,7 @@ class CollectiveBcastRecvV2(TensorOp[T]):
                     and -2147483648 <= shape <= 2147483647
                     or fits(TInt32, shape)
                 )
+                and _holds(shape)
             ):
                 op.data = execute(
                     "CollectiveBcastRecvV2",
@@ -260,6 +265,14 @@ class CollectiveBcastRecvV2(TensorOp[T]):
 
 DEFAULTS = CollectiveBcastRecvV2.Options()
 MERGE = merging(CollectiveBcastRecvV2.Options)
+
+
+def _holds(shape: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return product_of(contents_of(shape)) > 0
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -311,7 +324,7 @@ def collective_bcast_recv_v2(
         data: `T`, `*shape`. What the sender sent.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `prod(contents(shape)) > 0`.
 
     Example:
         >>> with tf.Graph().as_default():
@@ -350,6 +363,7 @@ def collective_bcast_recv_v2(
                 and -2147483648 <= shape <= 2147483647
                 or fits(TInt32, shape)
             )
+            and _holds(shape)
         ):
             _result = execute(
                 "CollectiveBcastRecvV2",

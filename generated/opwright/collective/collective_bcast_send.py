@@ -13,6 +13,7 @@ from opwright_runtime.gencode import (
     as_shape,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     is_eager,
     merging,
@@ -88,6 +89,7 @@ class CollectiveBcastSend(TensorOp[T]):
     """
 
     OP_NAME = "CollectiveBcastSend"
+    REQUIRES = ("elements(input) > 0",)
     SHAPES = {
         "input": "(*shape,)",
         "data": "(*shape,)",
@@ -183,7 +185,7 @@ class CollectiveBcastSend(TensorOp[T]):
             data: `T`, `*shape`. The same tensor.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(input) > 0`.
 
         Example:
             >>> weights = tf.constant([1.0, 2.0])
@@ -196,7 +198,7 @@ class CollectiveBcastSend(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(input):
                 op.data = execute(
                     "CollectiveBcastSend",
                     None,
@@ -234,6 +236,14 @@ class CollectiveBcastSend(TensorOp[T]):
 
 DEFAULTS = CollectiveBcastSend.Options()
 MERGE = merging(CollectiveBcastSend.Options)
+
+
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(input) > 0
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -287,7 +297,7 @@ def collective_bcast_send(
         data: `T`, `*shape`. The same tensor.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(input) > 0`.
 
     Example:
         >>> weights = tf.constant([1.0, 2.0])
@@ -299,7 +309,7 @@ def collective_bcast_send(
     fast_path_error = None
     _result: Output[U]
     try:
-        if is_eager():
+        if is_eager() and _holds(input):
             _result = execute(
                 "CollectiveBcastSend",
                 name,

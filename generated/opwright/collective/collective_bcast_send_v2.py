@@ -14,6 +14,7 @@ from opwright_runtime.gencode import (
     TensorOp,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
@@ -84,6 +85,7 @@ class CollectiveBcastSendV2(TensorOp[T]):
     """
 
     OP_NAME = "CollectiveBcastSendV2"
+    REQUIRES = ("elements(input) > 0",)
     SHAPES = {
         "input": "(*x,)",
         "group_size": "()",
@@ -178,7 +180,7 @@ class CollectiveBcastSendV2(TensorOp[T]):
             data: `T`, `*x`. The same tensor.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(input) > 0`.
 
         Example:
             >>> weights = tf.constant([1.0, 2.0])
@@ -212,6 +214,7 @@ class CollectiveBcastSendV2(TensorOp[T]):
                     and -2147483648 <= instance_key <= 2147483647
                     or fits(TInt32, instance_key)
                 )
+                and _holds(input)
             ):
                 op.data = execute(
                     "CollectiveBcastSendV2",
@@ -241,6 +244,14 @@ class CollectiveBcastSendV2(TensorOp[T]):
 
 DEFAULTS = CollectiveBcastSendV2.Options()
 MERGE = merging(CollectiveBcastSendV2.Options)
+
+
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(input) > 0
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -289,7 +300,7 @@ def collective_bcast_send_v2(
         data: `T`, `*x`. The same tensor.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(input) > 0`.
 
     Example:
         >>> weights = tf.constant([1.0, 2.0])
@@ -321,6 +332,7 @@ def collective_bcast_send_v2(
                 and -2147483648 <= instance_key <= 2147483647
                 or fits(TInt32, instance_key)
             )
+            and _holds(input)
         ):
             _result = execute(
                 "CollectiveBcastSendV2",

@@ -13,10 +13,12 @@ from opwright_runtime.gencode import (
     as_shape,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     is_eager,
     merging,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -83,6 +85,10 @@ class CollectiveGather(TensorOp[T]):
     """
 
     OP_NAME = "CollectiveGather"
+    REQUIRES = (
+        "elements(input) > 0",
+        "rank(input) >= 1",
+    )
     SHAPES = {
         "input": "(n, *x)",
         "data": "(group_size * n, *x)",
@@ -179,7 +185,8 @@ class CollectiveGather(TensorOp[T]):
             data: `T`, `group_size*n *x`. The rows of all members.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(input) > 0`,
+                `rank(input) >= 1`.
 
         Example:
             >>> rows = tf.constant([[1.0, 2.0]])
@@ -192,7 +199,7 @@ class CollectiveGather(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(input):
                 op.data = execute(
                     "CollectiveGather",
                     None,
@@ -230,6 +237,14 @@ class CollectiveGather(TensorOp[T]):
 
 DEFAULTS = CollectiveGather.Options()
 MERGE = merging(CollectiveGather.Options)
+
+
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(input) > 0 and rank_of(input) >= 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -284,7 +299,8 @@ def collective_gather(
         data: `T`, `group_size*n *x`. The rows of all members.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(input) > 0`,
+            `rank(input) >= 1`.
 
     Example:
         >>> rows = tf.constant([[1.0, 2.0]])
@@ -296,7 +312,7 @@ def collective_gather(
     fast_path_error = None
     _result: Output[U]
     try:
-        if is_eager():
+        if is_eager() and _holds(input):
             _result = execute(
                 "CollectiveGather",
                 name,

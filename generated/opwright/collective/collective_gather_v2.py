@@ -15,11 +15,13 @@ from opwright_runtime.gencode import (
     as_bool,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
     merging,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -91,6 +93,10 @@ class CollectiveGatherV2(TensorOp[T]):
     """
 
     OP_NAME = "CollectiveGatherV2"
+    REQUIRES = (
+        "elements(input) > 0",
+        "rank(input) >= 1",
+    )
     SHAPES = {
         "input": "(n, *x)",
         "group_size": "()",
@@ -204,7 +210,8 @@ class CollectiveGatherV2(TensorOp[T]):
             data: `T`, `_rows *x`. The rows of all members.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(input) > 0`,
+                `rank(input) >= 1`.
 
         Example:
             >>> rows = tf.constant([[1.0, 2.0]])
@@ -238,6 +245,7 @@ class CollectiveGatherV2(TensorOp[T]):
                     and -2147483648 <= instance_key <= 2147483647
                     or fits(TInt32, instance_key)
                 )
+                and _holds(input)
             ):
                 op.data = execute(
                     "CollectiveGatherV2",
@@ -271,6 +279,14 @@ class CollectiveGatherV2(TensorOp[T]):
 
 DEFAULTS = CollectiveGatherV2.Options()
 MERGE = merging(CollectiveGatherV2.Options)
+
+
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(input) > 0 and rank_of(input) >= 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -330,7 +346,8 @@ def collective_gather_v2(
         data: `T`, `_rows *x`. The rows of all members.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(input) > 0`,
+            `rank(input) >= 1`.
 
     Example:
         >>> rows = tf.constant([[1.0, 2.0]])
@@ -362,6 +379,7 @@ def collective_gather_v2(
                 and -2147483648 <= instance_key <= 2147483647
                 or fits(TInt32, instance_key)
             )
+            and _holds(input)
         ):
             _result = execute(
                 "CollectiveGatherV2",

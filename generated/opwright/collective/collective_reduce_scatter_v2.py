@@ -22,6 +22,7 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -94,6 +95,7 @@ class CollectiveReduceScatterV2(TensorOp[T]):
     """
 
     OP_NAME = "CollectiveReduceScatterV2"
+    REQUIRES = ("rank(input) >= 1",)
     SHAPES = {
         "input": "(n, *x)",
         "group_size": "()",
@@ -225,7 +227,7 @@ class CollectiveReduceScatterV2(TensorOp[T]):
             data: `T`, `_part *x`. This member's part of the combined tensor.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(input) >= 1`.
 
         Example:
             >>> with tf.Graph().as_default():
@@ -261,6 +263,7 @@ class CollectiveReduceScatterV2(TensorOp[T]):
                     and -2147483648 <= instance_key <= 2147483647
                     or fits(TInt32, instance_key)
                 )
+                and _holds(input)
             ):
                 op.data = execute(
                     "CollectiveReduceScatterV2",
@@ -303,6 +306,14 @@ class CollectiveReduceScatterV2(TensorOp[T]):
 
 DEFAULTS = CollectiveReduceScatterV2.Options()
 MERGE = merging(CollectiveReduceScatterV2.Options)
+
+
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(input) >= 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -368,7 +379,7 @@ def collective_reduce_scatter_v2(
         data: `T`, `_part *x`. This member's part of the combined tensor.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(input) >= 1`.
 
     Example:
         >>> with tf.Graph().as_default():
@@ -402,6 +413,7 @@ def collective_reduce_scatter_v2(
                 and -2147483648 <= instance_key <= 2147483647
                 or fits(TInt32, instance_key)
             )
+            and _holds(input)
         ):
             _result = execute(
                 "CollectiveReduceScatterV2",

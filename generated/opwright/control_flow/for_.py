@@ -16,6 +16,8 @@ from opwright_runtime.gencode import (
     fits,
     is_eager,
     new,
+    steps_of,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -71,6 +73,9 @@ class For(Op):
     """
 
     OP_NAME = "For"
+    REQUIRES = (
+        "-2**31 <= value(start) + steps(start, limit, delta) * value(delta) < 2**31",
+    )
     SHAPES = {
         "start": "()",
         "limit": "()",
@@ -126,7 +131,8 @@ class For(Op):
                 input if there was none.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `-2**31 <= value(start)
+                + steps(start, limit, delta) * value(delta) < 2**31`.
 
         Example:
             >>> spec = tf.TensorSpec([], tf.int32)
@@ -160,6 +166,7 @@ class For(Op):
                     and -2147483648 <= delta <= 2147483647
                     or fits(TInt32, delta)
                 )
+                and _holds(start, limit, delta)
             ):
                 op.output = execute(
                     "For", None, start, limit, delta, input, "body", body
@@ -170,6 +177,18 @@ class For(Op):
         return op._build(
             scope, (start, limit, delta, input), {"body": body}, fast_path_error
         )
+
+
+def _holds(start: object, limit: object, delta: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            -2147483648
+            <= value_of(start) + steps_of(start, limit, delta) * value_of(delta)
+            < 2147483648
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -211,7 +230,8 @@ def for_(
             if there was none.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `-2**31 <= value(start) +
+            steps(start, limit, delta) * value(delta) < 2**31`.
 
     Example:
         >>> spec = tf.TensorSpec([], tf.int32)
@@ -244,6 +264,7 @@ def for_(
                 and -2147483648 <= delta <= 2147483647
                 or fits(TInt32, delta)
             )
+            and _holds(start, limit, delta)
         ):
             _result = execute("For", name, start, limit, delta, input, "body", body)
             return _result

@@ -74,6 +74,7 @@ class ChooseFastestDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "ChooseFastestDataset"
+    REQUIRES = ("num_experiments > 0",)
     SHAPES = {
         "input_datasets": "()",
         "handle": "()",
@@ -126,7 +127,7 @@ class ChooseFastestDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of these elements.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `num_experiments > 0`.
 
         Example:
             >>> three = tf.data.Dataset.range(3)
@@ -141,7 +142,7 @@ class ChooseFastestDataset(TensorOp[TVariant]):
         op: ChooseFastestDataset = new(ChooseFastestDataset)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(num_experiments):
                 op.handle = execute(
                     "ChooseFastestDataset",
                     None,
@@ -166,6 +167,14 @@ class ChooseFastestDataset(TensorOp[TVariant]):
             },
             fast_path_error,
         )
+
+
+def _holds(num_experiments: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return num_experiments > 0
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -208,7 +217,7 @@ def choose_fastest_dataset(
         handle: variant, `scalar`. The data set of these elements.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `num_experiments > 0`.
 
     Example:
         >>> three = tf.data.Dataset.range(3)
@@ -223,7 +232,7 @@ def choose_fastest_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager():
+        if is_eager() and _holds(num_experiments):
             _result = execute(
                 "ChooseFastestDataset",
                 name,

@@ -15,10 +15,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_shapes,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
+    has_room,
     is_eager,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -80,6 +83,10 @@ class CSVDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "CSVDataset"
+    REQUIRES = (
+        "elements(buffer_size) == 1",
+        'memory("uint8", 2, value(buffer_size))',
+    )
     SHAPES = {
         "filenames": "either((), (n,))",
         "compression_type": "()",
@@ -153,7 +160,8 @@ class CSVDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of rows.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(buffer_size) == 1`, `memory("uint8", 2, value(buffer_size))`.
 
         Example:
             >>> _ = tf.io.write_file("u.csv", "1,x,0.5\\n2,,1.5\\n")
@@ -188,6 +196,7 @@ class CSVDataset(TensorOp[TVariant]):
                     and -9223372036854775808 <= select_cols <= 9223372036854775807
                     or fits(TInt64, select_cols)
                 )
+                and _holds(buffer_size)
             ):
                 op.handle = execute(
                     "CSVDataset",
@@ -223,6 +232,16 @@ class CSVDataset(TensorOp[TVariant]):
             {"output_shapes": output_shapes},
             fast_path_error,
         )
+
+
+def _holds(buffer_size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(buffer_size) == 1 and has_room(
+            "uint8", 2, value_of(buffer_size)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -277,7 +296,8 @@ def csv_dataset(
         handle: variant, `scalar`. The data set of rows.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(buffer_size) == 1`, `memory("uint8", 2, value(buffer_size))`.
 
     Example:
         >>> _ = tf.io.write_file("u.csv", "1,x,0.5\\n2,,1.5\\n")
@@ -309,6 +329,7 @@ def csv_dataset(
                 and -9223372036854775808 <= select_cols <= 9223372036854775807
                 or fits(TInt64, select_cols)
             )
+            and _holds(buffer_size)
         ):
             _result = execute(
                 "CSVDataset",

@@ -15,10 +15,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_shapes,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
+    has_room,
     is_eager,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -89,6 +92,10 @@ class CSVDatasetV2(TensorOp[TVariant]):
     """
 
     OP_NAME = "CSVDatasetV2"
+    REQUIRES = (
+        "elements(buffer_size) == 1",
+        'memory("uint8", 2, value(buffer_size))',
+    )
     SHAPES = {
         "filenames": "either((), (n,))",
         "compression_type": "()",
@@ -173,7 +180,8 @@ class CSVDatasetV2(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of rows.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(buffer_size) == 1`, `memory("uint8", 2, value(buffer_size))`.
 
         Example:
             >>> _ = tf.io.write_file("t.csv", "a,b,c\\n1,x,0.5\\n2,,1.5\\n")
@@ -214,6 +222,7 @@ class CSVDatasetV2(TensorOp[TVariant]):
                     and -9223372036854775808 <= exclude_cols <= 9223372036854775807
                     or fits(TInt64, exclude_cols)
                 )
+                and _holds(buffer_size)
             ):
                 op.handle = execute(
                     "CSVDatasetV2",
@@ -251,6 +260,16 @@ class CSVDatasetV2(TensorOp[TVariant]):
             {"output_shapes": output_shapes},
             fast_path_error,
         )
+
+
+def _holds(buffer_size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(buffer_size) == 1 and has_room(
+            "uint8", 2, value_of(buffer_size)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -316,7 +335,8 @@ def csv_dataset_v2(
         handle: variant, `scalar`. The data set of rows.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(buffer_size) == 1`, `memory("uint8", 2, value(buffer_size))`.
 
     Example:
         >>> _ = tf.io.write_file("t.csv", "a,b,c\\n1,x,0.5\\n2,,1.5\\n")
@@ -354,6 +374,7 @@ def csv_dataset_v2(
                 and -9223372036854775808 <= exclude_cols <= 9223372036854775807
                 or fits(TInt64, exclude_cols)
             )
+            and _holds(buffer_size)
         ):
             _result = execute(
                 "CSVDatasetV2",

@@ -18,8 +18,10 @@ from opwright_runtime.gencode import (
     elements_of,
     execute,
     fits,
+    has_room,
     is_eager,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -78,7 +80,11 @@ class DenseToSparseBatchDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "DenseToSparseBatchDataset"
-    REQUIRES = ("elements(row_shape) < 254",)
+    REQUIRES = (
+        "elements(row_shape) < 254",
+        "elements(batch_size) == 1",
+        'memory("complex128", 2, value(batch_size))',
+    )
     SHAPES = {
         "input_dataset": "()",
         "batch_size": "()",
@@ -136,7 +142,8 @@ class DenseToSparseBatchDataset(TensorOp[TVariant]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(row_shape) < 254`.
+                `elements(row_shape) < 254`, `elements(batch_size) == 1`,
+                `memory("complex128", 2, value(batch_size))`.
 
         Example:
             >>> ragged = tf.data.Dataset.range(1, 4).map(tf.range)._variant_tensor
@@ -167,7 +174,7 @@ class DenseToSparseBatchDataset(TensorOp[TVariant]):
                     and -9223372036854775808 <= row_shape <= 9223372036854775807
                     or fits(TInt64, row_shape)
                 )
-                and _holds(row_shape)
+                and _holds(batch_size, row_shape)
             ):
                 op.handle = execute(
                     "DenseToSparseBatchDataset",
@@ -191,10 +198,14 @@ class DenseToSparseBatchDataset(TensorOp[TVariant]):
         )
 
 
-def _holds(row_shape: object) -> bool:
+def _holds(batch_size: object, row_shape: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(row_shape) < 254
+        return (
+            elements_of(row_shape) < 254
+            and elements_of(batch_size) == 1
+            and has_room("complex128", 2, value_of(batch_size))
+        )
     except Exception:
         return False
 
@@ -240,7 +251,8 @@ def dense_to_sparse_batch_dataset(
         handle: variant, `scalar`. The data set of sparse batches.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `elements(row_shape) < 254`.
+        OpError: the op refuses an argument. The call needs `elements(row_shape) < 254`,
+            `elements(batch_size) == 1`, `memory("complex128", 2, value(batch_size))`.
 
     Example:
         >>> ragged = tf.data.Dataset.range(1, 4).map(tf.range)._variant_tensor
@@ -270,7 +282,7 @@ def dense_to_sparse_batch_dataset(
                 and -9223372036854775808 <= row_shape <= 9223372036854775807
                 or fits(TInt64, row_shape)
             )
-            and _holds(row_shape)
+            and _holds(batch_size, row_shape)
         ):
             _result = execute(
                 "DenseToSparseBatchDataset",

@@ -17,11 +17,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
+    has_room,
     is_eager,
     merging,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -69,6 +72,10 @@ class FixedLengthRecordDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "FixedLengthRecordDataset"
+    REQUIRES = (
+        "elements(buffer_size) == 1",
+        'memory("uint8", 2, value(buffer_size))',
+    )
     SHAPES = {
         "filenames": "either((), (n,))",
         "header_bytes": "()",
@@ -151,7 +158,8 @@ class FixedLengthRecordDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of records, string scalars.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(buffer_size) == 1`, `memory("uint8", 2, value(buffer_size))`.
 
         Example:
             >>> records = fixed_length_record_dataset(["a.bin", "b.bin"], 2, 2, 1, 0)
@@ -191,6 +199,7 @@ class FixedLengthRecordDataset(TensorOp[TVariant]):
                     and -9223372036854775808 <= buffer_size <= 9223372036854775807
                     or fits(TInt64, buffer_size)
                 )
+                and _holds(buffer_size)
             ):
                 op.handle = execute(
                     "FixedLengthRecordDataset",
@@ -216,6 +225,16 @@ class FixedLengthRecordDataset(TensorOp[TVariant]):
 
 DEFAULTS = FixedLengthRecordDataset.Options()
 MERGE = merging(FixedLengthRecordDataset.Options)
+
+
+def _holds(buffer_size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(buffer_size) == 1 and has_room(
+            "uint8", 2, value_of(buffer_size)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -259,7 +278,8 @@ def fixed_length_record_dataset(
         handle: variant, `scalar`. The data set of records, string scalars.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(buffer_size) == 1`, `memory("uint8", 2, value(buffer_size))`.
 
     Example:
         >>> records = fixed_length_record_dataset(["a.bin", "b.bin"], 2, 2, 1, 0)
@@ -297,6 +317,7 @@ def fixed_length_record_dataset(
                 and -9223372036854775808 <= buffer_size <= 9223372036854775807
                 or fits(TInt64, buffer_size)
             )
+            and _holds(buffer_size)
         ):
             _result = execute(
                 "FixedLengthRecordDataset",

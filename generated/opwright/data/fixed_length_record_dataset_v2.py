@@ -15,11 +15,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
+    has_room,
     is_eager,
     merging,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -71,6 +74,10 @@ class FixedLengthRecordDatasetV2(TensorOp[TVariant]):
     """
 
     OP_NAME = "FixedLengthRecordDatasetV2"
+    REQUIRES = (
+        "elements(buffer_size) == 1",
+        'memory("uint8", 2, value(buffer_size))',
+    )
     SHAPES = {
         "filenames": "either((), (n,))",
         "header_bytes": "()",
@@ -158,7 +165,8 @@ class FixedLengthRecordDatasetV2(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of records, string scalars.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(buffer_size) == 1`, `memory("uint8", 2, value(buffer_size))`.
 
         Example:
             >>> _ = tf.io.write_file("data.bin", "HDaabbccF")
@@ -200,6 +208,7 @@ class FixedLengthRecordDatasetV2(TensorOp[TVariant]):
                     and -9223372036854775808 <= buffer_size <= 9223372036854775807
                     or fits(TInt64, buffer_size)
                 )
+                and _holds(buffer_size)
             ):
                 op.handle = execute(
                     "FixedLengthRecordDatasetV2",
@@ -233,6 +242,16 @@ class FixedLengthRecordDatasetV2(TensorOp[TVariant]):
 
 DEFAULTS = FixedLengthRecordDatasetV2.Options()
 MERGE = merging(FixedLengthRecordDatasetV2.Options)
+
+
+def _holds(buffer_size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(buffer_size) == 1 and has_room(
+            "uint8", 2, value_of(buffer_size)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -280,7 +299,8 @@ def fixed_length_record_dataset_v2(
         handle: variant, `scalar`. The data set of records, string scalars.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(buffer_size) == 1`, `memory("uint8", 2, value(buffer_size))`.
 
     Example:
         >>> _ = tf.io.write_file("data.bin", "HDaabbccF")
@@ -320,6 +340,7 @@ def fixed_length_record_dataset_v2(
                 and -9223372036854775808 <= buffer_size <= 9223372036854775807
                 or fits(TInt64, buffer_size)
             )
+            and _holds(buffer_size)
         ):
             _result = execute(
                 "FixedLengthRecordDatasetV2",

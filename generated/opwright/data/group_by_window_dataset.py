@@ -21,6 +21,8 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    parameters_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -91,6 +93,11 @@ class GroupByWindowDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "GroupByWindowDataset"
+    REQUIRES = (
+        "parameters(key_func) >= len(key_func_other_arguments)",
+        "parameters(reduce_func) >= len(reduce_func_other_arguments)",
+        "parameters(window_size_func) >= len(window_size_func_other_arguments)",
+    )
     SHAPES = {
         "input_dataset": "()",
         "key_func_other_arguments": "(...,)",
@@ -191,7 +198,10 @@ class GroupByWindowDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of what all groups turned into.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `parameters(key_func) >= len(key_func_other_arguments)`,
+                `parameters(reduce_func) >= len(reduce_func_other_arguments)`,
+                `parameters(window_size_func) >= len(window_size_func_other_arguments)`.
 
         Example:
             >>> i, v = tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.variant)
@@ -208,7 +218,18 @@ class GroupByWindowDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if (
+                scope.eager
+                and is_eager()
+                and _holds(
+                    key_func_other_arguments,
+                    reduce_func_other_arguments,
+                    window_size_func_other_arguments,
+                    key_func,
+                    reduce_func,
+                    window_size_func,
+                )
+            ):
                 op.handle = execute(
                     "GroupByWindowDataset",
                     None,
@@ -254,6 +275,27 @@ class GroupByWindowDataset(TensorOp[TVariant]):
 
 DEFAULTS = GroupByWindowDataset.Options()
 MERGE = merging(GroupByWindowDataset.Options)
+
+
+def _holds(
+    key_func_other_arguments: object,
+    reduce_func_other_arguments: object,
+    window_size_func_other_arguments: object,
+    key_func: object,
+    reduce_func: object,
+    window_size_func: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            parameters_of(key_func) >= len(tensors_of(key_func_other_arguments))
+            and parameters_of(reduce_func)
+            >= len(tensors_of(reduce_func_other_arguments))
+            and parameters_of(window_size_func)
+            >= len(tensors_of(window_size_func_other_arguments))
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -315,7 +357,10 @@ def group_by_window_dataset(
         handle: variant, `scalar`. The data set of what all groups turned into.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `parameters(key_func) >= len(key_func_other_arguments)`,
+            `parameters(reduce_func) >= len(reduce_func_other_arguments)`,
+            `parameters(window_size_func) >= len(window_size_func_other_arguments)`.
 
     Example:
         >>> i, v = tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.variant)
@@ -331,7 +376,14 @@ def group_by_window_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager():
+        if is_eager() and _holds(
+            key_func_other_arguments,
+            reduce_func_other_arguments,
+            window_size_func_other_arguments,
+            key_func,
+            reduce_func,
+            window_size_func,
+        ):
             _result = execute(
                 "GroupByWindowDataset",
                 name,

@@ -24,6 +24,8 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    parameters_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -93,6 +95,10 @@ class IndexFlatMapDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "IndexFlatMapDataset"
+    REQUIRES = (
+        "parameters(map_func) >= len(map_func_other_args)",
+        "parameters(index_map_func) >= len(index_map_func_other_args)",
+    )
     SHAPES = {
         "input_dataset": "()",
         "map_func_other_args": "(...,)",
@@ -188,7 +194,9 @@ class IndexFlatMapDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of the parts.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `parameters(map_func) >= len(map_func_other_args)`,
+                `parameters(index_map_func) >= len(index_map_func_other_args)`.
 
         Example:
             >>> i, row = tf.TensorSpec([], tf.int64), tf.TensorSpec([2], tf.int64)
@@ -215,6 +223,12 @@ class IndexFlatMapDataset(TensorOp[TVariant]):
                     <= output_cardinality
                     <= 9223372036854775807
                     or fits(TInt64, output_cardinality)
+                )
+                and _holds(
+                    map_func_other_args,
+                    index_map_func_other_args,
+                    map_func,
+                    index_map_func,
                 )
             ):
                 op.handle = execute(
@@ -259,6 +273,23 @@ class IndexFlatMapDataset(TensorOp[TVariant]):
 
 DEFAULTS = IndexFlatMapDataset.Options()
 MERGE = merging(IndexFlatMapDataset.Options)
+
+
+def _holds(
+    map_func_other_args: object,
+    index_map_func_other_args: object,
+    map_func: object,
+    index_map_func: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return parameters_of(map_func) >= len(
+            tensors_of(map_func_other_args)
+        ) and parameters_of(index_map_func) >= len(
+            tensors_of(index_map_func_other_args)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -316,7 +347,9 @@ def index_flat_map_dataset(
         handle: variant, `scalar`. The data set of the parts.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `parameters(map_func) >= len(map_func_other_args)`,
+            `parameters(index_map_func) >= len(index_map_func_other_args)`.
 
     Example:
         >>> i, row = tf.TensorSpec([], tf.int64), tf.TensorSpec([2], tf.int64)
@@ -332,11 +365,17 @@ def index_flat_map_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager() and (
-            type(output_cardinality) is EagerTensor
-            or type(output_cardinality) is int
-            and -9223372036854775808 <= output_cardinality <= 9223372036854775807
-            or fits(TInt64, output_cardinality)
+        if (
+            is_eager()
+            and (
+                type(output_cardinality) is EagerTensor
+                or type(output_cardinality) is int
+                and -9223372036854775808 <= output_cardinality <= 9223372036854775807
+                or fits(TInt64, output_cardinality)
+            )
+            and _holds(
+                map_func_other_args, index_map_func_other_args, map_func, index_map_func
+            )
         ):
             _result = execute(
                 "IndexFlatMapDataset",

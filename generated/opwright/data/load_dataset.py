@@ -19,6 +19,8 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    parameters_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -79,6 +81,7 @@ class LoadDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "LoadDataset"
+    REQUIRES = ("parameters(reader_func) >= len(reader_func_other_args)",)
     SHAPES = {
         "path": "()",
         "reader_func_other_args": "(...,)",
@@ -159,7 +162,8 @@ class LoadDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of what was written.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `parameters(reader_func) >= len(reader_func_other_args)`.
 
         Example:
             >>> tf.data.Dataset.range(3).save("saved")
@@ -176,7 +180,11 @@ class LoadDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if (
+                scope.eager
+                and is_eager()
+                and _holds(reader_func_other_args, reader_func)
+            ):
                 op.handle = execute(
                     "LoadDataset",
                     None,
@@ -209,6 +217,14 @@ class LoadDataset(TensorOp[TVariant]):
 
 DEFAULTS = LoadDataset.Options()
 MERGE = merging(LoadDataset.Options)
+
+
+def _holds(reader_func_other_args: object, reader_func: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return parameters_of(reader_func) >= len(tensors_of(reader_func_other_args))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -253,7 +269,8 @@ def load_dataset(
         handle: variant, `scalar`. The data set of what was written.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `parameters(reader_func) >= len(reader_func_other_args)`.
 
     Example:
         >>> tf.data.Dataset.range(3).save("saved")
@@ -269,7 +286,7 @@ def load_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager():
+        if is_eager() and _holds(reader_func_other_args, reader_func):
             _result = execute(
                 "LoadDataset",
                 name,

@@ -88,6 +88,7 @@ class MultiDeviceIteratorGetNextFromShard(Op):
         "elements(shard_num, incarnation_id) == 1",
         "value(shard_num) >= 0",
         "value(shard_num) < shards(multi_device_iterator)",
+        "value(incarnation_id) != 0",
     )
     SHAPES = {
         "multi_device_iterator": "()",
@@ -144,7 +145,8 @@ class MultiDeviceIteratorGetNextFromShard(Op):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `elements(shard_num, incarnation_id) == 1`, `value(shard_num) >= 0`,
-                `value(shard_num) < shards(multi_device_iterator)`.
+                `value(shard_num) < shards(multi_device_iterator)`,
+                `value(incarnation_id) != 0`.
 
         Example:
             >>> N = {"output_types": [tf.int64], "output_shapes": [[]]}
@@ -213,6 +215,7 @@ def _holds(
             and elements_of(incarnation_id) == 1
             and (_value_of_shard_num := value_of(shard_num)) >= 0
             and _value_of_shard_num < shards_of(multi_device_iterator)
+            and value_of(incarnation_id) != 0
         )
     except Exception:
         return False
@@ -258,7 +261,8 @@ def multi_device_iterator_get_next_from_shard(
     Raises:
         OpError: the op refuses an argument. The call needs
             `elements(shard_num, incarnation_id) == 1`, `value(shard_num) >= 0`,
-            `value(shard_num) < shards(multi_device_iterator)`.
+            `value(shard_num) < shards(multi_device_iterator)`,
+            `value(incarnation_id) != 0`.
 
     Example:
         >>> N = {"output_types": [tf.int64], "output_shapes": [[]]}

@@ -19,9 +19,15 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     fits,
+    has_room,
     is_eager,
+    least_of,
     merging,
+    most_of,
     new,
+    products_of,
+    ranks_of,
+    shapes_of,
     tensors_of,
 )
 from typing_extensions import Never
@@ -102,6 +108,9 @@ class ParseExampleDatasetV2(TensorOp[TVariant]):
         "len(dense_shapes) >= len(dense_keys)",
         "len(Tdense) >= len(dense_keys)",
         "len(sparse_types) >= len(sparse_keys)",
+        "least(products(dense_shapes)) > 0",
+        'len(dense_shapes) == 0 or memory("int64", most(products(dense_shapes)))',
+        "most(ranks(dense_shapes)) < 254",
     )
     SHAPES = {
         "input_dataset": "()",
@@ -245,7 +254,10 @@ class ParseExampleDatasetV2(TensorOp[TVariant]):
             OpError: the op refuses an argument. The call needs
                 `len(dense_shapes) >= len(dense_keys)`,
                 `len(Tdense) >= len(dense_keys)`,
-                `len(sparse_types) >= len(sparse_keys)`.
+                `len(sparse_types) >= len(sparse_keys)`,
+                `least(products(dense_shapes)) > 0`, `len(dense_shapes) == 0 or
+                memory("int64", most(products(dense_shapes)))`,
+                `most(ranks(dense_shapes)) < 254`.
 
         Example:
             >>> age = tf.train.Feature(int64_list=tf.train.Int64List(value=[3]))
@@ -341,6 +353,15 @@ def _holds(
             len(dense_shapes) >= len(dense_keys)
             and len(tensors_of(dense_defaults)) >= len(dense_keys)
             and len(sparse_types) >= len(sparse_keys)
+            and least_of(
+                products_of((_shapes_of_dense_shapes := shapes_of(dense_shapes)))
+            )
+            > 0
+            and (
+                len(dense_shapes) == 0
+                or has_room("int64", most_of(products_of(_shapes_of_dense_shapes)))
+            )
+            and most_of(ranks_of(_shapes_of_dense_shapes)) < 254
         )
     except Exception:
         return False
@@ -418,7 +439,10 @@ def parse_example_dataset_v2(
     Raises:
         OpError: the op refuses an argument. The call needs
             `len(dense_shapes) >= len(dense_keys)`, `len(Tdense) >= len(dense_keys)`,
-            `len(sparse_types) >= len(sparse_keys)`.
+            `len(sparse_types) >= len(sparse_keys)`,
+            `least(products(dense_shapes)) > 0`, `len(dense_shapes) == 0 or
+            memory("int64", most(products(dense_shapes)))`,
+            `most(ranks(dense_shapes)) < 254`.
 
     Example:
         >>> age = tf.train.Feature(int64_list=tf.train.Int64List(value=[3]))

@@ -17,6 +17,8 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    parameters_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -74,6 +76,7 @@ class SaveDataset(Op):
     """
 
     OP_NAME = "SaveDataset"
+    REQUIRES = ("parameters(shard_func) >= len(shard_func_other_args)",)
     SHAPES = {
         "input_dataset": "()",
         "path": "()",
@@ -155,7 +158,8 @@ class SaveDataset(Op):
                     otherwise there is one shard.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `parameters(shard_func) >= len(shard_func_other_args)`.
 
         Example:
             >>> zero = tf.function(lambda x: tf.zeros([], tf.int64))
@@ -171,7 +175,7 @@ class SaveDataset(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(shard_func_other_args, shard_func):
                 execute(
                     "SaveDataset",
                     None,
@@ -202,6 +206,14 @@ class SaveDataset(Op):
 
 DEFAULTS = SaveDataset.Options()
 MERGE = merging(SaveDataset.Options)
+
+
+def _holds(shard_func_other_args: object, shard_func: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return parameters_of(shard_func) >= len(tensors_of(shard_func_other_args))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -243,7 +255,8 @@ def save_dataset(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `parameters(shard_func) >= len(shard_func_other_args)`.
 
     Example:
         >>> zero = tf.function(lambda x: tf.zeros([], tf.int64))
@@ -258,7 +271,7 @@ def save_dataset(
     fast_path_error = None
     _result: Operation | None
     try:
-        if is_eager():
+        if is_eager() and _holds(shard_func_other_args, shard_func):
             _result = execute(
                 "SaveDataset",
                 name,

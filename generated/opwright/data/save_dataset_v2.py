@@ -20,6 +20,8 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    parameters_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -84,6 +86,7 @@ class SaveDatasetV2(TensorOp[TVariant]):
     """
 
     OP_NAME = "SaveDatasetV2"
+    REQUIRES = ("parameters(shard_func) >= len(shard_func_other_args)",)
     SHAPES = {
         "input_dataset": "()",
         "path": "()",
@@ -176,7 +179,8 @@ class SaveDatasetV2(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of the same elements.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `parameters(shard_func) >= len(shard_func_other_args)`.
 
         Example:
             >>> zero = tf.function(lambda x: tf.zeros([], tf.int64))
@@ -193,7 +197,7 @@ class SaveDatasetV2(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(shard_func_other_args, shard_func):
                 op.handle = execute(
                     "SaveDatasetV2",
                     None,
@@ -230,6 +234,14 @@ class SaveDatasetV2(TensorOp[TVariant]):
 
 DEFAULTS = SaveDatasetV2.Options()
 MERGE = merging(SaveDatasetV2.Options)
+
+
+def _holds(shard_func_other_args: object, shard_func: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return parameters_of(shard_func) >= len(tensors_of(shard_func_other_args))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -279,7 +291,8 @@ def save_dataset_v2(
         handle: variant, `scalar`. The data set of the same elements.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `parameters(shard_func) >= len(shard_func_other_args)`.
 
     Example:
         >>> zero = tf.function(lambda x: tf.zeros([], tf.int64))
@@ -295,7 +308,7 @@ def save_dataset_v2(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager():
+        if is_eager() and _holds(shard_func_other_args, shard_func):
             _result = execute(
                 "SaveDatasetV2",
                 name,

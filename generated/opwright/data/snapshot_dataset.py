@@ -14,6 +14,7 @@ from opwright_runtime.gencode import (
     as_bool,
     as_dtypes,
     as_shapes,
+    can_start,
     default,
     describe_missing_args,
     execute,
@@ -90,6 +91,10 @@ class SnapshotDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "SnapshotDataset"
+    REQUIRES = (
+        "threads(num_reader_threads)",
+        "threads(num_writer_threads)",
+    )
     SHAPES = {
         "input_dataset": "()",
         "path": "()",
@@ -307,7 +312,8 @@ class SnapshotDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of the same elements.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `threads(num_reader_threads)`, `threads(num_writer_threads)`.
 
         Example:
             >>> three = tf.data.Dataset.range(3)
@@ -323,7 +329,11 @@ class SnapshotDataset(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if (
+                scope.eager
+                and is_eager()
+                and _holds(opts.num_reader_threads, opts.num_writer_threads)
+            ):
                 op.handle = execute(
                     "SnapshotDataset",
                     None,
@@ -392,6 +402,14 @@ class SnapshotDataset(TensorOp[TVariant]):
 
 DEFAULTS = SnapshotDataset.Options()
 MERGE = merging(SnapshotDataset.Options)
+
+
+def _holds(num_reader_threads: int, num_writer_threads: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return can_start(num_reader_threads) and can_start(num_writer_threads)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -467,7 +485,8 @@ def snapshot_dataset(
         handle: variant, `scalar`. The data set of the same elements.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `threads(num_reader_threads)`, `threads(num_writer_threads)`.
 
     Example:
         >>> three = tf.data.Dataset.range(3)
@@ -482,7 +501,7 @@ def snapshot_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager():
+        if is_eager() and _holds(num_reader_threads, num_writer_threads):
             _result = execute(
                 "SnapshotDataset",
                 name,

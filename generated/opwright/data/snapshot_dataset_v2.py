@@ -20,6 +20,8 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    parameters_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -93,6 +95,10 @@ class SnapshotDatasetV2(TensorOp[TVariant]):
     """
 
     OP_NAME = "SnapshotDatasetV2"
+    REQUIRES = (
+        "parameters(reader_func) >= len(reader_func_other_args)",
+        "parameters(shard_func) >= len(shard_func_other_args)",
+    )
     SHAPES = {
         "input_dataset": "()",
         "path": "()",
@@ -242,7 +248,9 @@ class SnapshotDatasetV2(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of the same elements.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `parameters(reader_func) >= len(reader_func_other_args)`,
+                `parameters(shard_func) >= len(shard_func_other_args)`.
 
         Example:
             >>> spec, v = tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.variant)
@@ -259,7 +267,16 @@ class SnapshotDatasetV2(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if (
+                scope.eager
+                and is_eager()
+                and _holds(
+                    reader_func_other_args,
+                    shard_func_other_args,
+                    reader_func,
+                    shard_func,
+                )
+            ):
                 op.handle = execute(
                     "SnapshotDatasetV2",
                     None,
@@ -312,6 +329,21 @@ class SnapshotDatasetV2(TensorOp[TVariant]):
 
 DEFAULTS = SnapshotDatasetV2.Options()
 MERGE = merging(SnapshotDatasetV2.Options)
+
+
+def _holds(
+    reader_func_other_args: object,
+    shard_func_other_args: object,
+    reader_func: object,
+    shard_func: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return parameters_of(reader_func) >= len(
+            tensors_of(reader_func_other_args)
+        ) and parameters_of(shard_func) >= len(tensors_of(shard_func_other_args))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -382,7 +414,9 @@ def snapshot_dataset_v2(
         handle: variant, `scalar`. The data set of the same elements.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `parameters(reader_func) >= len(reader_func_other_args)`,
+            `parameters(shard_func) >= len(shard_func_other_args)`.
 
     Example:
         >>> spec, v = tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.variant)
@@ -398,7 +432,9 @@ def snapshot_dataset_v2(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager():
+        if is_eager() and _holds(
+            reader_func_other_args, shard_func_other_args, reader_func, shard_func
+        ):
             _result = execute(
                 "SnapshotDatasetV2",
                 name,

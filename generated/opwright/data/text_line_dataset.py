@@ -15,11 +15,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
+    has_room,
     is_eager,
     merging,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -70,6 +73,10 @@ class TextLineDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "TextLineDataset"
+    REQUIRES = (
+        "elements(buffer_size) == 1",
+        'memory("uint8", 2, value(buffer_size))',
+    )
     SHAPES = {
         "filenames": "either((), (n,))",
         "compression_type": "()",
@@ -147,7 +154,8 @@ class TextLineDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of lines, string scalars.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(buffer_size) == 1`, `memory("uint8", 2, value(buffer_size))`.
 
         Example:
             >>> _ = tf.io.write_file("poem.txt", "roses\\nare red\\n")
@@ -171,6 +179,7 @@ class TextLineDataset(TensorOp[TVariant]):
                     and -9223372036854775808 <= buffer_size <= 9223372036854775807
                     or fits(TInt64, buffer_size)
                 )
+                and _holds(buffer_size)
             ):
                 op.handle = execute(
                     "TextLineDataset",
@@ -194,6 +203,16 @@ class TextLineDataset(TensorOp[TVariant]):
 
 DEFAULTS = TextLineDataset.Options()
 MERGE = merging(TextLineDataset.Options)
+
+
+def _holds(buffer_size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(buffer_size) == 1 and has_room(
+            "uint8", 2, value_of(buffer_size)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -235,7 +254,8 @@ def text_line_dataset(
         handle: variant, `scalar`. The data set of lines, string scalars.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(buffer_size) == 1`, `memory("uint8", 2, value(buffer_size))`.
 
     Example:
         >>> _ = tf.io.write_file("poem.txt", "roses\\nare red\\n")
@@ -249,11 +269,15 @@ def text_line_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager() and (
-            type(buffer_size) is EagerTensor
-            or type(buffer_size) is int
-            and -9223372036854775808 <= buffer_size <= 9223372036854775807
-            or fits(TInt64, buffer_size)
+        if (
+            is_eager()
+            and (
+                type(buffer_size) is EagerTensor
+                or type(buffer_size) is int
+                and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                or fits(TInt64, buffer_size)
+            )
+            and _holds(buffer_size)
         ):
             _result = execute(
                 "TextLineDataset",

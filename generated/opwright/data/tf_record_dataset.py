@@ -15,11 +15,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
+    has_room,
     is_eager,
     merging,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -71,6 +74,10 @@ class TFRecordDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "TFRecordDataset"
+    REQUIRES = (
+        "elements(buffer_size) == 1",
+        'memory("uint8", 2, value(buffer_size))',
+    )
     SHAPES = {
         "filenames": "either((), (n,))",
         "compression_type": "()",
@@ -148,7 +155,8 @@ class TFRecordDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of records, string scalars.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(buffer_size) == 1`, `memory("uint8", 2, value(buffer_size))`.
 
         Example:
             >>> with tf.io.TFRecordWriter("words") as writer:
@@ -174,6 +182,7 @@ class TFRecordDataset(TensorOp[TVariant]):
                     and -9223372036854775808 <= buffer_size <= 9223372036854775807
                     or fits(TInt64, buffer_size)
                 )
+                and _holds(buffer_size)
             ):
                 op.handle = execute(
                     "TFRecordDataset",
@@ -197,6 +206,16 @@ class TFRecordDataset(TensorOp[TVariant]):
 
 DEFAULTS = TFRecordDataset.Options()
 MERGE = merging(TFRecordDataset.Options)
+
+
+def _holds(buffer_size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(buffer_size) == 1 and has_room(
+            "uint8", 2, value_of(buffer_size)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -238,7 +257,8 @@ def tf_record_dataset(
         handle: variant, `scalar`. The data set of records, string scalars.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(buffer_size) == 1`, `memory("uint8", 2, value(buffer_size))`.
 
     Example:
         >>> with tf.io.TFRecordWriter("words") as writer:
@@ -254,11 +274,15 @@ def tf_record_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager() and (
-            type(buffer_size) is EagerTensor
-            or type(buffer_size) is int
-            and -9223372036854775808 <= buffer_size <= 9223372036854775807
-            or fits(TInt64, buffer_size)
+        if (
+            is_eager()
+            and (
+                type(buffer_size) is EagerTensor
+                or type(buffer_size) is int
+                and -9223372036854775808 <= buffer_size <= 9223372036854775807
+                or fits(TInt64, buffer_size)
+            )
+            and _holds(buffer_size)
         ):
             _result = execute(
                 "TFRecordDataset",

@@ -15,11 +15,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
+    has_room,
     is_eager,
     merging,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -75,6 +78,10 @@ class TFRecordDatasetV2(TensorOp[TVariant]):
     """
 
     OP_NAME = "TFRecordDatasetV2"
+    REQUIRES = (
+        "elements(buffer_size) == 1",
+        'memory("uint8", 2, value(buffer_size))',
+    )
     SHAPES = {
         "filenames": "where((*f,), len(f) <= 1)",
         "compression_type": "()",
@@ -163,7 +170,8 @@ class TFRecordDatasetV2(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of records, string scalars.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(buffer_size) == 1`, `memory("uint8", 2, value(buffer_size))`.
 
         Example:
             >>> words = tf_record_dataset_v2(["a", "b"], "", 0, [0, 19])
@@ -191,6 +199,7 @@ class TFRecordDatasetV2(TensorOp[TVariant]):
                     and -9223372036854775808 <= byte_offsets <= 9223372036854775807
                     or fits(TInt64, byte_offsets)
                 )
+                and _holds(buffer_size)
             ):
                 op.handle = execute(
                     "TFRecordDatasetV2",
@@ -215,6 +224,16 @@ class TFRecordDatasetV2(TensorOp[TVariant]):
 
 DEFAULTS = TFRecordDatasetV2.Options()
 MERGE = merging(TFRecordDatasetV2.Options)
+
+
+def _holds(buffer_size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(buffer_size) == 1 and has_room(
+            "uint8", 2, value_of(buffer_size)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -266,7 +285,8 @@ def tf_record_dataset_v2(
         handle: variant, `scalar`. The data set of records, string scalars.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(buffer_size) == 1`, `memory("uint8", 2, value(buffer_size))`.
 
     Example:
         >>> words = tf_record_dataset_v2(["a", "b"], "", 0, [0, 19])
@@ -292,6 +312,7 @@ def tf_record_dataset_v2(
                 and -9223372036854775808 <= byte_offsets <= 9223372036854775807
                 or fits(TInt64, byte_offsets)
             )
+            and _holds(buffer_size)
         ):
             _result = execute(
                 "TFRecordDatasetV2",

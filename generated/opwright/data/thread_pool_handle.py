@@ -11,6 +11,7 @@ from opwright_runtime.gencode import (
     Scope,
     TResource,
     TensorOp,
+    can_start,
     default,
     describe_missing_args,
     execute,
@@ -59,6 +60,7 @@ class ThreadPoolHandle(TensorOp[TResource]):
     """
 
     OP_NAME = "ThreadPoolHandle"
+    REQUIRES = ("threads(num_threads)",)
     SHAPES = {
         "handle": "()",
     }
@@ -148,7 +150,7 @@ class ThreadPoolHandle(TensorOp[TResource]):
             handle: resource, `scalar`. Handle of the pool.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `threads(num_threads)`.
 
         Example:
             >>> pool = thread_pool_handle(2, "readers", shared_name="thread_pool_handle")
@@ -165,7 +167,7 @@ class ThreadPoolHandle(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(num_threads):
                 op.handle = execute(
                     "ThreadPoolHandle",
                     None,
@@ -199,6 +201,14 @@ class ThreadPoolHandle(TensorOp[TResource]):
 
 DEFAULTS = ThreadPoolHandle.Options()
 MERGE = merging(ThreadPoolHandle.Options)
+
+
+def _holds(num_threads: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return can_start(num_threads)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -239,7 +249,7 @@ def thread_pool_handle(
         handle: resource, `scalar`. Handle of the pool.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `threads(num_threads)`.
 
     Example:
         >>> pool = thread_pool_handle(2, "readers", shared_name="thread_pool_handle")
@@ -255,7 +265,7 @@ def thread_pool_handle(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if is_eager():
+        if is_eager() and _holds(num_threads):
             _result = execute(
                 "ThreadPoolHandle",
                 name,

@@ -58,6 +58,7 @@ class BoostedTreesFlushQuantileSummaries(Op):
     """
 
     OP_NAME = "BoostedTreesFlushQuantileSummaries"
+    REQUIRES = ("num_features < 2**20",)
     SHAPES = {
         "quantile_stream_resource_handle": "()",
         "summaries": "(_found[i], 4)",
@@ -103,7 +104,7 @@ class BoostedTreesFlushQuantileSummaries(Op):
                 each feature, rows of value, weight, smallest and largest rank.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `num_features < 2**20`.
 
         Example:
             >>> streams = (
@@ -115,7 +116,7 @@ class BoostedTreesFlushQuantileSummaries(Op):
         op: BoostedTreesFlushQuantileSummaries = new(BoostedTreesFlushQuantileSummaries)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(num_features):
                 op.summaries = execute(
                     "BoostedTreesFlushQuantileSummaries",
                     None,
@@ -132,6 +133,14 @@ class BoostedTreesFlushQuantileSummaries(Op):
             {"num_features": num_features},
             fast_path_error,
         )
+
+
+def _holds(num_features: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return num_features < 1048576
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -167,7 +176,7 @@ def boosted_trees_flush_quantile_summaries(
             feature, rows of value, weight, smallest and largest rank.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `num_features < 2**20`.
 
     Example:
         >>> streams = (
@@ -179,7 +188,7 @@ def boosted_trees_flush_quantile_summaries(
     fast_path_error = None
     _result: list[Output[TFloat32]]
     try:
-        if is_eager():
+        if is_eager() and _holds(num_features):
             _result = execute(
                 "BoostedTreesFlushQuantileSummaries",
                 name,

@@ -59,6 +59,7 @@ class BoostedTreesQuantileStreamResourceGetBucketBoundaries(Op):
     """
 
     OP_NAME = "BoostedTreesQuantileStreamResourceGetBucketBoundaries"
+    REQUIRES = ("num_features < 2**20",)
     SHAPES = {
         "quantile_stream_resource_handle": "()",
         "bucket_boundaries": "(_found[i],)",
@@ -102,7 +103,7 @@ class BoostedTreesQuantileStreamResourceGetBucketBoundaries(Op):
                 `_found[i]`. Ascending upper ends of the buckets, for each feature.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `num_features < 2**20`.
 
         Example:
             >>> streams = (
@@ -119,7 +120,7 @@ class BoostedTreesQuantileStreamResourceGetBucketBoundaries(Op):
         )
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(num_features):
                 op.bucket_boundaries = execute(
                     "BoostedTreesQuantileStreamResourceGetBucketBoundaries",
                     None,
@@ -136,6 +137,14 @@ class BoostedTreesQuantileStreamResourceGetBucketBoundaries(Op):
             {"num_features": num_features},
             fast_path_error,
         )
+
+
+def _holds(num_features: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return num_features < 1048576
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -169,7 +178,7 @@ def boosted_trees_quantile_stream_resource_get_bucket_boundaries(
             Ascending upper ends of the buckets, for each feature.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `num_features < 2**20`.
 
     Example:
         >>> streams = (
@@ -184,7 +193,7 @@ def boosted_trees_quantile_stream_resource_get_bucket_boundaries(
     fast_path_error = None
     _result: list[Output[TFloat32]]
     try:
-        if is_eager():
+        if is_eager() and _holds(num_features):
             _result = execute(
                 "BoostedTreesQuantileStreamResourceGetBucketBoundaries",
                 name,

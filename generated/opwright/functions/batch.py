@@ -10,11 +10,14 @@ from opwright_runtime.gencode import (
     OpInputs,
     OpOptions,
     Scope,
+    can_start,
     default,
     describe_missing_args,
     execute,
+    has_room,
     is_eager,
     merging,
+    most_of,
     new,
 )
 from typing_extensions import NamedTuple, Never
@@ -91,6 +94,10 @@ class Batch(Op):
     """
 
     OP_NAME = "Batch"
+    REQUIRES = (
+        "threads(num_batch_threads)",
+        'len(allowed_batch_sizes) == 0 or memory("int64", most(allowed_batch_sizes))',
+    )
     SHAPES = {
         "in_tensors": "(n, *x[i])",
         "batched_tensors": "(_rows, *x[i])",
@@ -228,7 +235,9 @@ class Batch(Op):
             id: int64, `scalar`. Id of this call.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `threads(num_batch_threads)`, `len(allowed_batch_sizes) == 0 or
+                memory("int64", most(allowed_batch_sizes))`.
 
         Example:
             >>> rows = np.float32([[1, 2], [3, 4]])
@@ -244,7 +253,11 @@ class Batch(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if (
+                scope.eager
+                and is_eager()
+                and _holds(num_batch_threads, opts.allowed_batch_sizes)
+            ):
                 op.batched_tensors, op.batch_index, op.id = execute(
                     "Batch",
                     None,
@@ -291,6 +304,17 @@ class Batch(Op):
 
 DEFAULTS = Batch.Options()
 MERGE = merging(Batch.Options)
+
+
+def _holds(num_batch_threads: int, allowed_batch_sizes: Sequence[int]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return can_start(num_batch_threads) and (
+            len(allowed_batch_sizes) == 0
+            or has_room("int64", most_of(allowed_batch_sizes))
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -354,7 +378,9 @@ def batch(
         id: int64, `scalar`. Id of this call.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `threads(num_batch_threads)`, `len(allowed_batch_sizes) == 0 or
+            memory("int64", most(allowed_batch_sizes))`.
 
     Example:
         >>> rows = np.float32([[1, 2], [3, 4]])
@@ -369,7 +395,7 @@ def batch(
     fast_path_error = None
     _result: BatchOutputs
     try:
-        if is_eager():
+        if is_eager() and _holds(num_batch_threads, allowed_batch_sizes):
             _result = BatchOutputs._make(
                 execute(
                     "Batch",

@@ -12,11 +12,14 @@ from opwright_runtime.gencode import (
     Scope,
     as_bool,
     as_dtypes,
+    can_start,
     default,
     describe_missing_args,
     execute,
+    has_room,
     is_eager,
     merging,
+    most_of,
     new,
 )
 from typing_extensions import Never
@@ -109,6 +112,10 @@ class BatchFunction(Op):
     """
 
     OP_NAME = "BatchFunction"
+    REQUIRES = (
+        "threads(num_batch_threads)",
+        'len(allowed_batch_sizes) == 0 or memory("int64", most(allowed_batch_sizes))',
+    )
     SINCE = {
         "mixed_priority_policy=priority_merge": "2.19",
         "enable_priority_aware_batch_scheduler": "2.22",
@@ -483,7 +490,9 @@ class BatchFunction(Op):
                 `f` returns.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `threads(num_batch_threads)`, `len(allowed_batch_sizes) == 0 or
+                memory("int64", most(allowed_batch_sizes))`.
 
         Example:
             >>> spec = tf.TensorSpec([None, 2], tf.float32)
@@ -499,7 +508,11 @@ class BatchFunction(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if (
+                scope.eager
+                and is_eager()
+                and _holds(num_batch_threads, opts.allowed_batch_sizes)
+            ):
                 op.out_tensors = execute(
                     "BatchFunction",
                     None,
@@ -586,6 +599,17 @@ class BatchFunction(Op):
 
 DEFAULTS = BatchFunction.Options()
 MERGE = merging(BatchFunction.Options)
+
+
+def _holds(num_batch_threads: int, allowed_batch_sizes: Sequence[int]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return can_start(num_batch_threads) and (
+            len(allowed_batch_sizes) == 0
+            or has_room("int64", most_of(allowed_batch_sizes))
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -712,7 +736,9 @@ def batch_function(
             returns.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `threads(num_batch_threads)`, `len(allowed_batch_sizes) == 0 or
+            memory("int64", most(allowed_batch_sizes))`.
 
     Example:
         >>> spec = tf.TensorSpec([None, 2], tf.float32)
@@ -727,7 +753,7 @@ def batch_function(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if is_eager():
+        if is_eager() and _holds(num_batch_threads, allowed_batch_sizes):
             _result = execute(
                 "BatchFunction",
                 name,

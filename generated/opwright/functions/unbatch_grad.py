@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -76,6 +77,7 @@ class UnbatchGrad(TensorOp[T]):
     """
 
     OP_NAME = "UnbatchGrad"
+    REQUIRES = ("rank(grad) >= 1",)
     SHAPES = {
         "original_input": "(n, *x)",
         "batch_index": "(calls, 3)",
@@ -159,7 +161,7 @@ class UnbatchGrad(TensorOp[T]):
             batched_grad: `T`, `_rows *x`. The gradient of the batch, or no rows.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(grad) >= 1`.
 
         Example:
             >>> rows = np.float32([[1, 2], [3, 4]])
@@ -194,6 +196,7 @@ class UnbatchGrad(TensorOp[T]):
                     type(original_input) is type(grad) is EagerTensor
                     or fit_pair(None, original_input, grad)
                 )
+                and _holds(grad)
             ):
                 op.batched_grad = execute(
                     "UnbatchGrad",
@@ -220,6 +223,14 @@ class UnbatchGrad(TensorOp[T]):
 
 DEFAULTS = UnbatchGrad.Options()
 MERGE = merging(UnbatchGrad.Options)
+
+
+def _holds(grad: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(grad) >= 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -259,7 +270,7 @@ def unbatch_grad(
         batched_grad: `T`, `_rows *x`. The gradient of the batch, or no rows.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(grad) >= 1`.
 
     Example:
         >>> rows = np.float32([[1, 2], [3, 4]])
@@ -292,6 +303,7 @@ def unbatch_grad(
                 type(original_input) is type(grad) is EagerTensor
                 or fit_pair(None, original_input, grad)
             )
+            and _holds(grad)
         ):
             _result = execute(
                 "UnbatchGrad",

@@ -13,6 +13,7 @@ from opwright_runtime.gencode import (
     TInt32,
     TUint8,
     TensorOp,
+    are_uncut,
     as_bool,
     contents_of,
     default,
@@ -80,6 +81,7 @@ class DecodeAndCropJpeg(TensorOp[TUint8]):
         "elements(crop_window) == 4",
         "contents(crop_window)[0] + contents(crop_window)[2] < 2**31",
         "contents(crop_window)[1] + contents(crop_window)[3] < 2**31",
+        "not try_recover_truncated or uncut(contents)",
     )
     SHAPES = {
         "contents": "()",
@@ -213,7 +215,8 @@ class DecodeAndCropJpeg(TensorOp[TUint8]):
             OpError: the op refuses an argument. The call needs
                 `elements(crop_window) == 4`,
                 `contents(crop_window)[0] + contents(crop_window)[2] < 2**31`,
-                `contents(crop_window)[1] + contents(crop_window)[3] < 2**31`.
+                `contents(crop_window)[1] + contents(crop_window)[3] < 2**31`,
+                `not try_recover_truncated or uncut(contents)`.
 
         Example:
             >>> pixels = np.arange(64, dtype=np.uint8).repeat(64).reshape(64, 64, 1)
@@ -237,7 +240,7 @@ class DecodeAndCropJpeg(TensorOp[TUint8]):
                     and -2147483648 <= crop_window <= 2147483647
                     or fits(TInt32, crop_window)
                 )
-                and _holds(crop_window)
+                and _holds(contents, crop_window, opts.try_recover_truncated)
             ):
                 op.image = execute(
                     "DecodeAndCropJpeg",
@@ -279,7 +282,7 @@ DEFAULTS = DecodeAndCropJpeg.Options()
 MERGE = merging(DecodeAndCropJpeg.Options)
 
 
-def _holds(crop_window: object) -> bool:
+def _holds(contents: object, crop_window: object, try_recover_truncated: bool) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
@@ -288,6 +291,7 @@ def _holds(crop_window: object) -> bool:
             + _contents_of_crop_window[2]
             < 2147483648
             and _contents_of_crop_window[1] + _contents_of_crop_window[3] < 2147483648
+            and (not try_recover_truncated or are_uncut(contents))
         )
     except Exception:
         return False
@@ -345,7 +349,8 @@ def decode_and_crop_jpeg(
         OpError: the op refuses an argument. The call needs
             `elements(crop_window) == 4`,
             `contents(crop_window)[0] + contents(crop_window)[2] < 2**31`,
-            `contents(crop_window)[1] + contents(crop_window)[3] < 2**31`.
+            `contents(crop_window)[1] + contents(crop_window)[3] < 2**31`,
+            `not try_recover_truncated or uncut(contents)`.
 
     Example:
         >>> pixels = np.arange(64, dtype=np.uint8).repeat(64).reshape(64, 64, 1)
@@ -367,7 +372,7 @@ def decode_and_crop_jpeg(
                 and -2147483648 <= crop_window <= 2147483647
                 or fits(TInt32, crop_window)
             )
-            and _holds(crop_window)
+            and _holds(contents, crop_window, try_recover_truncated)
         ):
             _result = execute(
                 "DecodeAndCropJpeg",

@@ -11,6 +11,7 @@ from opwright_runtime.gencode import (
     Scope,
     TUint8,
     TensorOp,
+    are_drawable,
     default,
     describe_missing_args,
     execute,
@@ -55,6 +56,7 @@ class DecodeBmp(TensorOp[TUint8]):
     """
 
     OP_NAME = "DecodeBmp"
+    REQUIRES = ("channels != 0 or drawable(contents)",)
     SHAPES = {
         "contents": "()",
         "image": "(_h, _w, _c) if channels == 0 else (_h, _w, channels)",
@@ -117,7 +119,8 @@ class DecodeBmp(TensorOp[TUint8]):
             image: uint8, `_h _w _c if channels == 0 else _h _w channels`. The pixels.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `channels != 0 or drawable(contents)`.
 
         Example:
             >>> header = b"BM" + np.uint32([58, 0, 54, 40, 1, 1]).tobytes()
@@ -131,7 +134,7 @@ class DecodeBmp(TensorOp[TUint8]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(contents, opts.channels):
                 op.image = execute(
                     "DecodeBmp", None, contents, "channels", opts.channels
                 )
@@ -145,6 +148,14 @@ class DecodeBmp(TensorOp[TUint8]):
 
 DEFAULTS = DecodeBmp.Options()
 MERGE = merging(DecodeBmp.Options)
+
+
+def _holds(contents: object, channels: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return channels != 0 or are_drawable(contents)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -176,7 +187,8 @@ def decode_bmp(
         image: uint8, `_h _w _c if channels == 0 else _h _w channels`. The pixels.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `channels != 0 or drawable(contents)`.
 
     Example:
         >>> header = b"BM" + np.uint32([58, 0, 54, 40, 1, 1]).tobytes()
@@ -189,7 +201,7 @@ def decode_bmp(
     fast_path_error = None
     _result: Output[TUint8]
     try:
-        if is_eager():
+        if is_eager() and _holds(contents, channels):
             _result = execute("DecodeBmp", name, contents, "channels", channels)
             return _result
     except Exception as error:

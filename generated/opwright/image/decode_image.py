@@ -12,6 +12,7 @@ from opwright_runtime.gencode import (
     Scope,
     TUint8,
     TensorOp,
+    are_drawable,
     as_bool,
     as_dtype,
     default,
@@ -80,6 +81,7 @@ class DecodeImage(TensorOp[Dtype]):
     """
 
     OP_NAME = "DecodeImage"
+    REQUIRES = ("channels != 0 or drawable(contents)",)
     SHAPES = {
         "contents": "()",
         "image": "either((_h, _w, _c), (_frames, _h, _w, _c))",
@@ -187,7 +189,8 @@ class DecodeImage(TensorOp[Dtype]):
                 files, those of each frame.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `channels != 0 or drawable(contents)`.
 
         Example:
             >>> pixels = np.array([[[0], [51], [255]]], np.uint8)
@@ -201,7 +204,7 @@ class DecodeImage(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(contents, opts.channels):
                 op.image = execute(
                     "DecodeImage",
                     None,
@@ -230,6 +233,14 @@ class DecodeImage(TensorOp[Dtype]):
 
 DEFAULTS = DecodeImage.Options()
 MERGE = merging(DecodeImage.Options)
+
+
+def _holds(contents: object, channels: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return channels != 0 or are_drawable(contents)
+    except Exception:
+        return False
 
 
 @overload
@@ -297,7 +308,8 @@ def decode_image(
             files, those of each frame.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `channels != 0 or drawable(contents)`.
 
     Example:
         >>> pixels = np.array([[[0], [51], [255]]], np.uint8)
@@ -310,7 +322,7 @@ def decode_image(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if is_eager():
+        if is_eager() and _holds(contents, channels):
             _result = execute(
                 "DecodeImage",
                 name,

@@ -11,6 +11,8 @@ from opwright_runtime.gencode import (
     Scope,
     TUint8,
     TensorOp,
+    are_drawable,
+    are_uncut,
     as_bool,
     default,
     describe_missing_args,
@@ -66,6 +68,10 @@ class DecodeJpeg(TensorOp[TUint8]):
     """
 
     OP_NAME = "DecodeJpeg"
+    REQUIRES = (
+        "not try_recover_truncated or uncut(contents)",
+        "channels != 0 or drawable(contents)",
+    )
     SHAPES = {
         "contents": "()",
         "image": "(_h, _w, _c) if channels == 0 else (_h, _w, channels)",
@@ -190,7 +196,9 @@ class DecodeJpeg(TensorOp[TUint8]):
             image: uint8, `_h _w _c if channels == 0 else _h _w channels`. The pixels.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `not try_recover_truncated or uncut(contents)`,
+                `channels != 0 or drawable(contents)`.
 
         Example:
             >>> pixels = np.full((5, 4, 3), 128, np.uint8)
@@ -206,7 +214,11 @@ class DecodeJpeg(TensorOp[TUint8]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if (
+                scope.eager
+                and is_eager()
+                and _holds(contents, opts.channels, opts.try_recover_truncated)
+            ):
                 op.image = execute(
                     "DecodeJpeg",
                     None,
@@ -244,6 +256,16 @@ class DecodeJpeg(TensorOp[TUint8]):
 
 DEFAULTS = DecodeJpeg.Options()
 MERGE = merging(DecodeJpeg.Options)
+
+
+def _holds(contents: object, channels: int, try_recover_truncated: bool) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (not try_recover_truncated or are_uncut(contents)) and (
+            channels != 0 or are_drawable(contents)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -293,7 +315,9 @@ def decode_jpeg(
         image: uint8, `_h _w _c if channels == 0 else _h _w channels`. The pixels.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `not try_recover_truncated or uncut(contents)`,
+            `channels != 0 or drawable(contents)`.
 
     Example:
         >>> pixels = np.full((5, 4, 3), 128, np.uint8)
@@ -308,7 +332,7 @@ def decode_jpeg(
     fast_path_error = None
     _result: Output[TUint8]
     try:
-        if is_eager():
+        if is_eager() and _holds(contents, channels, try_recover_truncated):
             _result = execute(
                 "DecodeJpeg",
                 name,

@@ -12,6 +12,7 @@ from opwright_runtime.gencode import (
     Scope,
     TUint8,
     TensorOp,
+    are_drawable,
     as_dtype,
     default,
     describe_missing_args,
@@ -76,6 +77,7 @@ class DecodePng(TensorOp[Dtype]):
     """
 
     OP_NAME = "DecodePng"
+    REQUIRES = ("channels != 0 or drawable(contents)",)
     SHAPES = {
         "contents": "()",
         "image": "(_h, _w, _c) if channels == 0 else (_h, _w, channels)",
@@ -167,7 +169,8 @@ class DecodePng(TensorOp[Dtype]):
             image: `dtype`, `_h _w _c if channels == 0 else _h _w channels`. The pixels.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `channels != 0 or drawable(contents)`.
 
         Example:
             >>> pixels = np.array([[[0], [128], [255]]], np.uint8)
@@ -183,7 +186,7 @@ class DecodePng(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(contents, opts.channels):
                 op.image = execute(
                     "DecodePng",
                     None,
@@ -206,6 +209,14 @@ class DecodePng(TensorOp[Dtype]):
 
 DEFAULTS = DecodePng.Options()
 MERGE = merging(DecodePng.Options)
+
+
+def _holds(contents: object, channels: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return channels != 0 or are_drawable(contents)
+    except Exception:
+        return False
 
 
 @overload
@@ -264,7 +275,8 @@ def decode_png(
         image: `dtype`, `_h _w _c if channels == 0 else _h _w channels`. The pixels.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `channels != 0 or drawable(contents)`.
 
     Example:
         >>> pixels = np.array([[[0], [128], [255]]], np.uint8)
@@ -279,7 +291,7 @@ def decode_png(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if is_eager():
+        if is_eager() and _holds(contents, channels):
             _result = execute(
                 "DecodePng",
                 name,

@@ -12,6 +12,7 @@ from opwright_runtime.gencode import (
     Scope,
     TUint8,
     TensorOp,
+    are_drawable,
     as_dtype,
     default,
     describe_missing_args,
@@ -72,6 +73,7 @@ class DecodeWebP(TensorOp[Dtype]):
     """
 
     OP_NAME = "DecodeWebP"
+    REQUIRES = ("channels != 0 or drawable(contents)",)
     SINCE = {
         "DecodeWebP": "2.20",
     }
@@ -163,7 +165,8 @@ class DecodeWebP(TensorOp[Dtype]):
                 channels`. The pixels of each frame.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `channels != 0 or drawable(contents)`.
 
         Example:
             >>> contents = bytes.fromhex(
@@ -178,7 +181,7 @@ class DecodeWebP(TensorOp[Dtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(contents, opts.channels):
                 op.image = execute(
                     "DecodeWebP",
                     None,
@@ -201,6 +204,14 @@ class DecodeWebP(TensorOp[Dtype]):
 
 DEFAULTS = DecodeWebP.Options()
 MERGE = merging(DecodeWebP.Options)
+
+
+def _holds(contents: object, channels: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return channels != 0 or are_drawable(contents)
+    except Exception:
+        return False
 
 
 @overload
@@ -256,7 +267,8 @@ def decode_web_p(
             The pixels of each frame.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `channels != 0 or drawable(contents)`.
 
     Example:
         >>> contents = bytes.fromhex(
@@ -270,7 +282,7 @@ def decode_web_p(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if is_eager():
+        if is_eager() and _holds(contents, channels):
             _result = execute(
                 "DecodeWebP",
                 name,

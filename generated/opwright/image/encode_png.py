@@ -15,11 +15,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
     merging,
     new,
+    product_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -66,6 +69,7 @@ class EncodePng(TensorOp[TString]):
     """
 
     OP_NAME = "EncodePng"
+    REQUIRES = ("elements(image) > 0 or prod(shape(image)[:-3]) == 0",)
     SHAPES = {
         "image": "where((*batch, h, w, c), c in (1, 2, 3, 4))",
         "contents": "(*batch,)",
@@ -132,7 +136,8 @@ class EncodePng(TensorOp[TString]):
             contents: string, `*batch`. The bytes of each file.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(image) > 0 or prod(shape(image)[:-3]) == 0`.
 
         Example:
             >>> pixels = np.array([[[0], [128], [255]]], np.uint8)
@@ -152,6 +157,7 @@ class EncodePng(TensorOp[TString]):
                 scope.eager
                 and is_eager()
                 and (type(image) is EagerTensor or fits(TUint8, image))
+                and _holds(image)
             ):
                 op.contents = execute(
                     "EncodePng", None, image, "compression", opts.compression
@@ -166,6 +172,14 @@ class EncodePng(TensorOp[TString]):
 
 DEFAULTS = EncodePng.Options()
 MERGE = merging(EncodePng.Options)
+
+
+def _holds(image: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(image) > 0 or product_of(sizes_of(image)[:-3]) == 0
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -201,7 +215,8 @@ def encode_png(
         contents: string, `*batch`. The bytes of each file.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(image) > 0 or prod(shape(image)[:-3]) == 0`.
 
     Example:
         >>> pixels = np.array([[[0], [128], [255]]], np.uint8)
@@ -216,7 +231,11 @@ def encode_png(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if is_eager() and (type(image) is EagerTensor or fits(TUint8, image)):
+        if (
+            is_eager()
+            and (type(image) is EagerTensor or fits(TUint8, image))
+            and _holds(image)
+        ):
             _result = execute("EncodePng", name, image, "compression", compression)
             return _result
     except Exception as error:

@@ -23,6 +23,7 @@ from opwright_runtime.gencode import (
     fits,
     has_room,
     is_eager,
+    least_of,
     merging,
     new,
     sizes_of,
@@ -97,6 +98,7 @@ class ScaleAndTranslate(TensorOp[TFloat32]):
     OP_NAME = "ScaleAndTranslate"
     REQUIRES = (
         'memory("float32", shape(images)[:1], contents(size), shape(images)[3:])',
+        "not antialias or least(scale) >= 1e-8",
     )
     SHAPES = {
         "images": "where((b, h, w, c), h >= 1 and w >= 1)",
@@ -196,7 +198,8 @@ class ScaleAndTranslate(TensorOp[TFloat32]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `memory("float32",
-                shape(images)[:1], contents(size), shape(images)[3:])`.
+                shape(images)[:1], contents(size), shape(images)[3:])`,
+                `not antialias or least(scale) >= 1e-8`.
 
         Example:
             >>> row = np.array([0.0, 4.0, 8.0, 12.0]).reshape(1, 1, 4, 1)
@@ -220,7 +223,7 @@ class ScaleAndTranslate(TensorOp[TFloat32]):
                     and -2147483648 <= size <= 2147483647
                     or fits(TInt32, size)
                 )
-                and _holds(images, size)
+                and _holds(images, size, scale, opts.antialias)
             ):
                 op.resized_images = execute(
                     "ScaleAndTranslate",
@@ -249,7 +252,7 @@ DEFAULTS = ScaleAndTranslate.Options()
 MERGE = merging(ScaleAndTranslate.Options)
 
 
-def _holds(images: object, size: object) -> bool:
+def _holds(images: object, size: object, scale: object, antialias: bool) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return has_room(
@@ -257,7 +260,7 @@ def _holds(images: object, size: object) -> bool:
             (_sizes_of_images := sizes_of(images))[:1],
             contents_of(size),
             _sizes_of_images[3:],
-        )
+        ) and (not antialias or least_of(scale) >= 1e-08)
     except Exception:
         return False
 
@@ -316,7 +319,8 @@ def scale_and_translate(
 
     Raises:
         OpError: the op refuses an argument. The call needs `memory("float32",
-            shape(images)[:1], contents(size), shape(images)[3:])`.
+            shape(images)[:1], contents(size), shape(images)[3:])`,
+            `not antialias or least(scale) >= 1e-8`.
 
     Example:
         >>> row = np.array([0.0, 4.0, 8.0, 12.0]).reshape(1, 1, 4, 1)
@@ -338,7 +342,7 @@ def scale_and_translate(
                 and -2147483648 <= size <= 2147483647
                 or fits(TInt32, size)
             )
-            and _holds(images, size)
+            and _holds(images, size, scale, antialias)
         ):
             _result = execute(
                 "ScaleAndTranslate",

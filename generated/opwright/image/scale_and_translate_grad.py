@@ -18,6 +18,7 @@ from opwright_runtime.gencode import (
     elements_of,
     execute,
     is_eager,
+    least_of,
     merging,
     new,
     sizes_of,
@@ -78,7 +79,10 @@ class ScaleAndTranslateGrad(TensorOp[T]):
     """
 
     OP_NAME = "ScaleAndTranslateGrad"
-    REQUIRES = ("elements(grads) > 0 or shape(grads)[0] <= 2**30",)
+    REQUIRES = (
+        "elements(grads) > 0 or shape(grads)[0] <= 2**30",
+        "not antialias or least(scale) >= 1e-8",
+    )
     SHAPES = {
         "grads": "(b, new_h, new_w, c)",
         "original_image": "(b, h, w, c)",
@@ -162,7 +166,8 @@ class ScaleAndTranslateGrad(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(grads) > 0 or shape(grads)[0] <= 2**30`.
+                `elements(grads) > 0 or shape(grads)[0] <= 2**30`,
+                `not antialias or least(scale) >= 1e-8`.
 
         Example:
             >>> grads = np.ones((1, 1, 4, 1), np.float32)
@@ -178,7 +183,7 @@ class ScaleAndTranslateGrad(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager() and _holds(grads):
+            if scope.eager and is_eager() and _holds(grads, scale, opts.antialias):
                 op.output = execute(
                     "ScaleAndTranslateGrad",
                     None,
@@ -206,10 +211,12 @@ DEFAULTS = ScaleAndTranslateGrad.Options()
 MERGE = merging(ScaleAndTranslateGrad.Options)
 
 
-def _holds(grads: object) -> bool:
+def _holds(grads: object, scale: object, antialias: bool) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(grads) > 0 or sizes_of(grads)[0] <= 1073741824
+        return (elements_of(grads) > 0 or sizes_of(grads)[0] <= 1073741824) and (
+            not antialias or least_of(scale) >= 1e-08
+        )
     except Exception:
         return False
 
@@ -254,7 +261,8 @@ def scale_and_translate_grad(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(grads) > 0 or shape(grads)[0] <= 2**30`.
+            `elements(grads) > 0 or shape(grads)[0] <= 2**30`,
+            `not antialias or least(scale) >= 1e-8`.
 
     Example:
         >>> grads = np.ones((1, 1, 4, 1), np.float32)
@@ -269,7 +277,7 @@ def scale_and_translate_grad(
     fast_path_error = None
     _result: Output[U]
     try:
-        if is_eager() and _holds(grads):
+        if is_eager() and _holds(grads, scale, antialias):
             _result = execute(
                 "ScaleAndTranslateGrad",
                 name,

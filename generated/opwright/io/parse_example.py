@@ -16,6 +16,7 @@ from opwright_runtime.gencode import (
     execute,
     has_room,
     is_eager,
+    least_of,
     most_of,
     new,
     products_of,
@@ -109,6 +110,7 @@ class ParseExample(Op):
         "elements(sparse_keys, dense_keys) == 1",
         'len(dense_shapes) == 0 or memory("int64", elements(serialized), most(products(dense_shapes)))',
         "most(ranks(dense_shapes)) < 254",
+        "least(products(dense_shapes)) > 0",
     )
     SHAPES = {
         "serialized": "(n,)",
@@ -194,7 +196,7 @@ class ParseExample(Op):
             OpError: the op refuses an argument. The call needs
                 `elements(sparse_keys, dense_keys) == 1`, `len(dense_shapes) == 0 or
                 memory("int64", elements(serialized), most(products(dense_shapes)))`,
-                `most(ranks(dense_shapes)) < 254`.
+                `most(ranks(dense_shapes)) < 254`, `least(products(dense_shapes)) > 0`.
 
         Example:
             >>> feature = {"age": {"int64_list": {"value": [5]}}}
@@ -269,6 +271,7 @@ def _holds(
             )
             and most_of(ranks_of((_shapes_of_dense_shapes := shapes_of(dense_shapes))))
             < 254
+            and least_of(products_of(_shapes_of_dense_shapes)) > 0
         )
     except Exception:
         return False
@@ -334,7 +337,7 @@ def parse_example(
         OpError: the op refuses an argument. The call needs
             `elements(sparse_keys, dense_keys) == 1`, `len(dense_shapes) == 0 or
             memory("int64", elements(serialized), most(products(dense_shapes)))`,
-            `most(ranks(dense_shapes)) < 254`.
+            `most(ranks(dense_shapes)) < 254`, `least(products(dense_shapes)) > 0`.
 
     Example:
         >>> feature = {"age": {"int64_list": {"value": [5]}}}

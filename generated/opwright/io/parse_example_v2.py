@@ -16,6 +16,7 @@ from opwright_runtime.gencode import (
     execute,
     has_room,
     is_eager,
+    least_of,
     most_of,
     new,
     products_of,
@@ -119,6 +120,7 @@ class ParseExampleV2(Op):
         "num_sparse == len(sparse_types)",
         'len(dense_shapes) == 0 or memory("int64", elements(serialized), most(products(dense_shapes)))',
         "most(ranks(dense_shapes)) < 254",
+        "least(products(dense_shapes)) > 0",
     )
     SHAPES = {
         "serialized": "where((*b,), len(b) <= 1)",
@@ -231,7 +233,7 @@ class ParseExampleV2(Op):
             OpError: the op refuses an argument. The call needs
                 `num_sparse == len(sparse_types)`, `len(dense_shapes) == 0 or
                 memory("int64", elements(serialized), most(products(dense_shapes)))`,
-                `most(ranks(dense_shapes)) < 254`.
+                `most(ranks(dense_shapes)) < 254`, `least(products(dense_shapes)) > 0`.
 
         Example:
             >>> feature = {"age": {"int64_list": {"value": [5]}}}
@@ -316,6 +318,7 @@ def _holds(
             )
             and most_of(ranks_of((_shapes_of_dense_shapes := shapes_of(dense_shapes))))
             < 254
+            and least_of(products_of(_shapes_of_dense_shapes)) > 0
         )
     except Exception:
         return False
@@ -395,7 +398,7 @@ def parse_example_v2(
         OpError: the op refuses an argument. The call needs
             `num_sparse == len(sparse_types)`, `len(dense_shapes) == 0 or
             memory("int64", elements(serialized), most(products(dense_shapes)))`,
-            `most(ranks(dense_shapes)) < 254`.
+            `most(ranks(dense_shapes)) < 254`, `least(products(dense_shapes)) > 0`.
 
     Example:
         >>> feature = {"age": {"int64_list": {"value": [5]}}}

@@ -19,9 +19,11 @@ from opwright_runtime.gencode import (
     execute,
     fits,
     is_eager,
+    least_of,
     merging,
     most_of,
     new,
+    products_of,
     ranks_of,
     shapes_of,
 )
@@ -170,6 +172,7 @@ class ParseSequenceExampleV2(Op):
         "Nfeature_list_sparse == len(feature_list_sparse_types)",
         "Nfeature_list_dense == len(feature_list_dense_types)",
         "most(ranks(context_dense_shapes)) < 254 and most(ranks(feature_list_dense_shapes)) < 253",
+        "least(products(feature_list_dense_shapes)) > 0",
     )
     SHAPES = {
         "serialized": "where((*b,), len(b) <= 1)",
@@ -508,7 +511,8 @@ class ParseSequenceExampleV2(Op):
                 `Nfeature_list_sparse == len(feature_list_sparse_types)`,
                 `Nfeature_list_dense == len(feature_list_dense_types)`,
                 `most(ranks(context_dense_shapes)) < 254 and
-                most(ranks(feature_list_dense_shapes)) < 253`.
+                most(ranks(feature_list_dense_shapes)) < 253`,
+                `least(products(feature_list_dense_shapes)) > 0`.
 
         Example:
             >>> lists = {"x": {"feature": [{"float_list": {"value": [1, 2]}}] * 2}}
@@ -652,7 +656,17 @@ def _holds(
             and Nfeature_list_sparse == len(feature_list_sparse_types)
             and Nfeature_list_dense == len(feature_list_dense_types)
             and most_of(ranks_of(shapes_of(context_dense_shapes))) < 254
-            and most_of(ranks_of(shapes_of(feature_list_dense_shapes))) < 253
+            and most_of(
+                ranks_of(
+                    (
+                        _shapes_of_feature_list_dense_shapes := shapes_of(
+                            feature_list_dense_shapes
+                        )
+                    )
+                )
+            )
+            < 253
+            and least_of(products_of(_shapes_of_feature_list_dense_shapes)) > 0
         )
     except Exception:
         return False
@@ -792,7 +806,8 @@ def parse_sequence_example_v2(
             `Nfeature_list_sparse == len(feature_list_sparse_types)`,
             `Nfeature_list_dense == len(feature_list_dense_types)`,
             `most(ranks(context_dense_shapes)) < 254 and
-            most(ranks(feature_list_dense_shapes)) < 253`.
+            most(ranks(feature_list_dense_shapes)) < 253`,
+            `least(products(feature_list_dense_shapes)) > 0`.
 
     Example:
         >>> lists = {"x": {"feature": [{"float_list": {"value": [1, 2]}}] * 2}}

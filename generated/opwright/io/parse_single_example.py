@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     execute,
     has_room,
     is_eager,
+    least_of,
     most_of,
     new,
     products_of,
@@ -104,6 +105,7 @@ class ParseSingleExample(Op):
     REQUIRES = (
         "num_sparse == len(sparse_types)",
         'len(dense_shapes) == 0 or memory("int64", most(products(dense_shapes)))',
+        "least(products(dense_shapes)) > 0",
     )
     SHAPES = {
         "serialized": "()",
@@ -182,7 +184,8 @@ class ParseSingleExample(Op):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `num_sparse == len(sparse_types)`, `len(dense_shapes) == 0 or
-                memory("int64", most(products(dense_shapes)))`.
+                memory("int64", most(products(dense_shapes)))`,
+                `least(products(dense_shapes)) > 0`.
 
         Example:
             >>> feature = {"age": {"int64_list": {"value": [5]}}}
@@ -245,9 +248,16 @@ def _holds(
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return num_sparse == len(sparse_types) and (
-            len(dense_shapes) == 0
-            or has_room("int64", most_of(products_of(shapes_of(dense_shapes))))
+        return (
+            num_sparse == len(sparse_types)
+            and (
+                len(dense_shapes) == 0
+                or has_room("int64", most_of(products_of(shapes_of(dense_shapes))))
+            )
+            and least_of(
+                products_of((_shapes_of_dense_shapes := shapes_of(dense_shapes)))
+            )
+            > 0
         )
     except Exception:
         return False
@@ -310,7 +320,8 @@ def parse_single_example(
     Raises:
         OpError: the op refuses an argument. The call needs
             `num_sparse == len(sparse_types)`, `len(dense_shapes) == 0 or
-            memory("int64", most(products(dense_shapes)))`.
+            memory("int64", most(products(dense_shapes)))`,
+            `least(products(dense_shapes)) > 0`.
 
     Example:
         >>> feature = {"age": {"int64_list": {"value": [5]}}}

@@ -14,11 +14,15 @@ from opwright_runtime.gencode import (
     as_bool,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
+    has_room,
     is_eager,
     merging,
     new,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -81,6 +85,9 @@ class BatchMatMul(TensorOp[T]):
     """
 
     OP_NAME = "BatchMatMul"
+    REQUIRES = (
+        "elements(x) * elements(y) > 0 or memory(T, shape(x)[:-2], shape(x)[-1:] if adj_x else shape(x)[-2:-1], shape(y)[-2:-1] if adj_y else shape(y)[-1:])",
+    )
     SHAPES = {
         "x": "(*batch, m, k) if not adj_x else (*batch, k, m)",
         "y": "(*batch, k, n) if not adj_y else (*batch, n, k)",
@@ -181,7 +188,9 @@ class BatchMatMul(TensorOp[T]):
             output: `T`, `*batch m n`. The products, one for each pair of matrices.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(x) *
+                elements(y) > 0 or memory(T, shape(x)[:-2], shape(x)[-1:] if adj_x else
+                shape(x)[-2:-1], shape(y)[-2:-1] if adj_y else shape(y)[-1:])`.
 
         Example:
             >>> x = np.array([[[1.0, 2.0]], [[3.0, 4.0]]])
@@ -201,6 +210,7 @@ class BatchMatMul(TensorOp[T]):
                 scope.eager
                 and is_eager()
                 and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+                and _holds(x, y, opts.adj_x, opts.adj_y)
             ):
                 op.output = execute(
                     "BatchMatMul",
@@ -234,6 +244,19 @@ class BatchMatMul(TensorOp[T]):
 
 DEFAULTS = BatchMatMul.Options()
 MERGE = merging(BatchMatMul.Options)
+
+
+def _holds(x: object, y: object, adj_x: bool, adj_y: bool) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(x) * elements_of(y) > 0 or has_room(
+            some_dtype_of(x, y),
+            sizes_of(x)[:-2],
+            sizes_of(x)[-1:] if adj_x else sizes_of(x)[-2:-1],
+            sizes_of(y)[-2:-1] if adj_y else sizes_of(y)[-1:],
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -282,7 +305,9 @@ def batch_mat_mul(
         output: `T`, `*batch m n`. The products, one for each pair of matrices.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(x) * elements(y) >
+            0 or memory(T, shape(x)[:-2], shape(x)[-1:] if adj_x else shape(x)[-2:-1],
+            shape(y)[-2:-1] if adj_y else shape(y)[-1:])`.
 
     Example:
         >>> x = np.array([[[1.0, 2.0]], [[3.0, 4.0]]])
@@ -297,7 +322,11 @@ def batch_mat_mul(
     fast_path_error = None
     _result: Output[U]
     try:
-        if is_eager() and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y)):
+        if (
+            is_eager()
+            and (type(x) is type(y) is EagerTensor or fit_pair(None, x, y))
+            and _holds(x, y, adj_x, adj_y)
+        ):
             _result = execute(
                 "BatchMatMul",
                 name,

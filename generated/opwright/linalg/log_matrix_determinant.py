@@ -12,9 +12,12 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     describe_missing_args,
+    elements_of,
     execute,
     is_eager,
     new,
+    product_of,
+    sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -86,6 +89,7 @@ class LogMatrixDeterminant(Op, Generic[T]):
     """
 
     OP_NAME = "LogMatrixDeterminant"
+    REQUIRES = ("elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30",)
     SHAPES = {
         "input": "(*batch, n, n)",
         "sign": "(*batch,)",
@@ -137,7 +141,8 @@ class LogMatrixDeterminant(Op, Generic[T]):
                 -inf where the sign is 0.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
 
         Example:
             >>> sign, log = log_matrix_determinant([[1e30, 0.0], [0.0, -1e30]])
@@ -149,7 +154,7 @@ class LogMatrixDeterminant(Op, Generic[T]):
         op: LogMatrixDeterminant[U] = new(LogMatrixDeterminant)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(input):
                 op.sign, op.log_abs_determinant = execute(
                     "LogMatrixDeterminant", None, input
                 )
@@ -157,6 +162,14 @@ class LogMatrixDeterminant(Op, Generic[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input,), {}, fast_path_error)
+
+
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(input) > 0 or product_of(sizes_of(input)[:-2]) <= 1073741824
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -194,7 +207,8 @@ def log_matrix_determinant(
             where the sign is 0.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
 
     Example:
         >>> sign, log = log_matrix_determinant([[1e30, 0.0], [0.0, -1e30]])
@@ -206,7 +220,7 @@ def log_matrix_determinant(
     fast_path_error = None
     _result: LogMatrixDeterminantOutputs[U]
     try:
-        if is_eager():
+        if is_eager() and _holds(input):
             _result = LogMatrixDeterminantOutputs._make(
                 execute("LogMatrixDeterminant", name, input)
             )

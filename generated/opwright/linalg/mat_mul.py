@@ -14,11 +14,15 @@ from opwright_runtime.gencode import (
     as_bool,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
+    has_room,
     is_eager,
     merging,
     new,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -88,6 +92,9 @@ class MatMul(TensorOp[T]):
     """
 
     OP_NAME = "MatMul"
+    REQUIRES = (
+        "elements(a) > 0 or (shape(a)[1] if transpose_a else shape(a)[0]) * (shape(b)[0] if transpose_b else shape(b)[1]) < 2**63 and memory(T, shape(a)[1] if transpose_a else shape(a)[0], shape(b)[0] if transpose_b else shape(b)[1])",
+    )
     SHAPES = {
         "a": "(m, k) if not transpose_a else (k, m)",
         "b": "(k, n) if not transpose_b else (n, k)",
@@ -196,7 +203,11 @@ class MatMul(TensorOp[T]):
                 one, for each i and j.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(a) > 0 or
+                (shape(a)[1] if transpose_a else shape(a)[0]) * (shape(b)[0] if
+                transpose_b else shape(b)[1]) < 2**63 and memory(T, shape(a)[1] if
+                transpose_a else shape(a)[0], shape(b)[0] if transpose_b else
+                shape(b)[1])`.
 
         Example:
             >>> a = np.array([[1.0, 2.0], [3.0, 4.0]])
@@ -217,6 +228,7 @@ class MatMul(TensorOp[T]):
                 scope.eager
                 and is_eager()
                 and (type(a) is type(b) is EagerTensor or fit_pair(None, a, b))
+                and _holds(a, b, opts.transpose_a, opts.transpose_b)
             ):
                 op.product = execute(
                     "MatMul",
@@ -250,6 +262,23 @@ class MatMul(TensorOp[T]):
 
 DEFAULTS = MatMul.Options()
 MERGE = merging(MatMul.Options)
+
+
+def _holds(a: object, b: object, transpose_a: bool, transpose_b: bool) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(a) > 0 or (
+            (sizes_of(a)[1] if transpose_a else sizes_of(a)[0])
+            * (sizes_of(b)[0] if transpose_b else sizes_of(b)[1])
+            < 9223372036854775808
+            and has_room(
+                some_dtype_of(a, b),
+                sizes_of(a)[1] if transpose_a else sizes_of(a)[0],
+                sizes_of(b)[0] if transpose_b else sizes_of(b)[1],
+            )
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -302,7 +331,10 @@ def mat_mul(
             for each i and j.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(a) > 0 or
+            (shape(a)[1] if transpose_a else shape(a)[0]) * (shape(b)[0] if transpose_b
+            else shape(b)[1]) < 2**63 and memory(T, shape(a)[1] if transpose_a else
+            shape(a)[0], shape(b)[0] if transpose_b else shape(b)[1])`.
 
     Example:
         >>> a = np.array([[1.0, 2.0], [3.0, 4.0]])
@@ -318,7 +350,11 @@ def mat_mul(
     fast_path_error = None
     _result: Output[U]
     try:
-        if is_eager() and (type(a) is type(b) is EagerTensor or fit_pair(None, a, b)):
+        if (
+            is_eager()
+            and (type(a) is type(b) is EagerTensor or fit_pair(None, a, b))
+            and _holds(a, b, transpose_a, transpose_b)
+        ):
             _result = execute(
                 "MatMul",
                 name,

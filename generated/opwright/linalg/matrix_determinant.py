@@ -10,9 +10,12 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     describe_missing_args,
+    elements_of,
     execute,
     is_eager,
     new,
+    product_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -67,6 +70,7 @@ class MatrixDeterminant(TensorOp[T]):
     """
 
     OP_NAME = "MatrixDeterminant"
+    REQUIRES = ("elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30",)
     SHAPES = {
         "input": "(*batch, n, n)",
         "output": "(*batch,)",
@@ -108,7 +112,8 @@ class MatrixDeterminant(TensorOp[T]):
             output: `T`, `*batch`. One determinant for each of them.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
 
         Example:
             >>> matrices = [[[3.0, 1.0], [4.0, 2.0]], [[0.0, 1.0], [1.0, 0.0]]]
@@ -120,12 +125,20 @@ class MatrixDeterminant(TensorOp[T]):
         op: MatrixDeterminant[U] = new(MatrixDeterminant)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(input):
                 op.output = execute("MatrixDeterminant", None, input)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input,), {}, fast_path_error)
+
+
+def _holds(input: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(input) > 0 or product_of(sizes_of(input)[:-2]) <= 1073741824
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -157,7 +170,8 @@ def matrix_determinant(
         output: `T`, `*batch`. One determinant for each of them.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
 
     Example:
         >>> matrices = [[[3.0, 1.0], [4.0, 2.0]], [[0.0, 1.0], [1.0, 0.0]]]
@@ -169,7 +183,7 @@ def matrix_determinant(
     fast_path_error = None
     _result: Output[U]
     try:
-        if is_eager():
+        if is_eager() and _holds(input):
             _result = execute("MatrixDeterminant", name, input)
             return _result
     except Exception as error:

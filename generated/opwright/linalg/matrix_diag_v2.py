@@ -91,6 +91,7 @@ class MatrixDiagV2(TensorOp[T]):
         "rank(diagonal) >= 2 or elements(k) < 2 or contents(k)[0] == contents(k)[1]",
         "memory(T, banded(diagonal, k, num_rows, num_cols))",
         "elements(diagonal) > 0 or prod(shape(diagonal)[:-1]) <= 2**33",
+        "rank(diagonal) < 254 or elements(k) == 2 and contents(k)[0] != contents(k)[1]",
     )
     SHAPES = {
         "diagonal": "(*d, n)",
@@ -157,7 +158,9 @@ class MatrixDiagV2(TensorOp[T]):
                 `elements(num_rows, num_cols) == 1`, `rank(diagonal) >= 2 or elements(k)
                 < 2 or contents(k)[0] == contents(k)[1]`,
                 `memory(T, banded(diagonal, k, num_rows, num_cols))`,
-                `elements(diagonal) > 0 or prod(shape(diagonal)[:-1]) <= 2**33`.
+                `elements(diagonal) > 0 or prod(shape(diagonal)[:-1]) <= 2**33`,
+                `rank(diagonal) < 254 or elements(k) == 2 and contents(k)[0] !=
+                contents(k)[1]`.
 
         Example:
             >>> above_and_main = [[4, 5, 0], [1, 2, 3]]
@@ -222,7 +225,7 @@ def _holds(
             elements_of(num_rows) == 1
             and elements_of(num_cols) == 1
             and (
-                rank_of(diagonal) >= 2
+                (_rank_of_diagonal := rank_of(diagonal)) >= 2
                 or elements_of(k) < 2
                 or contents_of(k)[0] == contents_of(k)[1]
             )
@@ -233,6 +236,10 @@ def _holds(
             and (
                 elements_of(diagonal) > 0
                 or product_of(sizes_of(diagonal)[:-1]) <= 8589934592
+            )
+            and (
+                _rank_of_diagonal < 254
+                or (elements_of(k) == 2 and contents_of(k)[0] != contents_of(k)[1])
             )
         )
     except Exception:
@@ -288,7 +295,8 @@ def matrix_diag_v2(
             `elements(num_rows, num_cols) == 1`, `rank(diagonal) >= 2 or elements(k) < 2
             or contents(k)[0] == contents(k)[1]`,
             `memory(T, banded(diagonal, k, num_rows, num_cols))`, `elements(diagonal) >
-            0 or prod(shape(diagonal)[:-1]) <= 2**33`.
+            0 or prod(shape(diagonal)[:-1]) <= 2**33`, `rank(diagonal) < 254 or
+            elements(k) == 2 and contents(k)[0] != contents(k)[1]`.
 
     Example:
         >>> above_and_main = [[4, 5, 0], [1, 2, 3]]

@@ -13,6 +13,7 @@ from opwright_runtime.gencode import (
     elements_of,
     execute,
     is_eager,
+    is_invertible,
     new,
     product_of,
     sizes_of,
@@ -62,7 +63,10 @@ class MatrixLogarithm(TensorOp[T]):
     """
 
     OP_NAME = "MatrixLogarithm"
-    REQUIRES = ("elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30",)
+    REQUIRES = (
+        "elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30",
+        "invertible(input)",
+    )
     SHAPES = {
         "input": "(*batch, n, n)",
         "output": "(*batch, n, n)",
@@ -105,7 +109,8 @@ class MatrixLogarithm(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
+                `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`,
+                `invertible(input)`.
 
         Example:
             >>> turn = np.array([[0, -1], [1, 0]], np.complex64)  # by 90 degrees
@@ -129,7 +134,9 @@ class MatrixLogarithm(TensorOp[T]):
 def _holds(input: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(input) > 0 or product_of(sizes_of(input)[:-2]) <= 1073741824
+        return (
+            elements_of(input) > 0 or product_of(sizes_of(input)[:-2]) <= 1073741824
+        ) and is_invertible(input)
     except Exception:
         return False
 
@@ -164,7 +171,8 @@ def matrix_logarithm(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`.
+            `elements(input) > 0 or prod(shape(input)[:-2]) <= 2**30`,
+            `invertible(input)`.
 
     Example:
         >>> turn = np.array([[0, -1], [1, 0]], np.complex64)  # by 90 degrees

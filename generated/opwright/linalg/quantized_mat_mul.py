@@ -19,10 +19,14 @@ from opwright_runtime.gencode import (
     as_dtype,
     default,
     describe_missing_args,
+    dtype_name,
+    elements_of,
     execute,
+    has_room,
     is_eager,
     merging,
     new,
+    sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -113,6 +117,9 @@ class QuantizedMatMul(Op, Generic[Toutput]):
     """
 
     OP_NAME = "QuantizedMatMul"
+    REQUIRES = (
+        "elements(a) > 0 or (shape(a)[1] if transpose_a else shape(a)[0]) * (shape(b)[0] if transpose_b else shape(b)[1]) < 2**63 and memory(Toutput, shape(a)[1] if transpose_a else shape(a)[0], shape(b)[0] if transpose_b else shape(b)[1])",
+    )
     SHAPES = {
         "a": "(m, k) if not transpose_a else (k, m)",
         "b": "(k, n) if not transpose_b else (n, k)",
@@ -259,7 +266,11 @@ class QuantizedMatMul(Op, Generic[Toutput]):
                 stands for.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(a) > 0 or
+                (shape(a)[1] if transpose_a else shape(a)[0]) * (shape(b)[0] if
+                transpose_b else shape(b)[1]) < 2**63 and memory(Toutput, shape(a)[1] if
+                transpose_a else shape(a)[0], shape(b)[0] if transpose_b else
+                shape(b)[1])`.
 
         Example:
             >>> a = tf.constant([[10, 20]], tf.quint8)
@@ -274,7 +285,11 @@ class QuantizedMatMul(Op, Generic[Toutput]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if (
+                scope.eager
+                and is_eager()
+                and _holds(a, b, Toutput, opts.transpose_a, opts.transpose_b)
+            ):
                 op.out, op.min_out, op.max_out = execute(
                     "QuantizedMatMul",
                     None,
@@ -315,6 +330,25 @@ class QuantizedMatMul(Op, Generic[Toutput]):
 
 DEFAULTS = QuantizedMatMul.Options()
 MERGE = merging(QuantizedMatMul.Options)
+
+
+def _holds(
+    a: object, b: object, Toutput: object, transpose_a: bool, transpose_b: bool
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(a) > 0 or (
+            (sizes_of(a)[1] if transpose_a else sizes_of(a)[0])
+            * (sizes_of(b)[0] if transpose_b else sizes_of(b)[1])
+            < 9223372036854775808
+            and has_room(
+                dtype_name(Toutput),
+                sizes_of(a)[1] if transpose_a else sizes_of(a)[0],
+                sizes_of(b)[0] if transpose_b else sizes_of(b)[1],
+            )
+        )
+    except Exception:
+        return False
 
 
 @overload
@@ -416,7 +450,10 @@ def quantized_mat_mul(
             for.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(a) > 0 or
+            (shape(a)[1] if transpose_a else shape(a)[0]) * (shape(b)[0] if transpose_b
+            else shape(b)[1]) < 2**63 and memory(Toutput, shape(a)[1] if transpose_a
+            else shape(a)[0], shape(b)[0] if transpose_b else shape(b)[1])`.
 
     Example:
         >>> a = tf.constant([[10, 20]], tf.quint8)
@@ -430,7 +467,7 @@ def quantized_mat_mul(
     fast_path_error = None
     _result: QuantizedMatMulOutputs[Uoutput]
     try:
-        if is_eager():
+        if is_eager() and _holds(a, b, Toutput, transpose_a, transpose_b):
             _result = QuantizedMatMulOutputs._make(
                 execute(
                     "QuantizedMatMul",

@@ -23,6 +23,7 @@ from opwright_runtime.gencode import (
     dtype_name,
     elements_of,
     execute,
+    extent_of,
     fit_pair,
     has_room,
     is_eager,
@@ -101,6 +102,8 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
     REQUIRES = (
         "memory(value_dtype, initial_num_buckets, prod(value_shape))",
         "memory(key_dtype, initial_num_buckets, elements(empty_key))",
+        "extent(value_shape) < 2**32",
+        "max_load_factor >= 1e-9",
     )
     SHAPES = {
         "empty_key": "where((*key,), len(key) <= 1)",
@@ -211,7 +214,8 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `memory(value_dtype, initial_num_buckets, prod(value_shape))`,
-                `memory(key_dtype, initial_num_buckets, elements(empty_key))`.
+                `memory(key_dtype, initial_num_buckets, elements(empty_key))`,
+                `extent(value_shape) < 2**32`, `max_load_factor >= 1e-9`.
 
         Example:
             >>> table = anonymous_mutable_dense_hash_table(
@@ -240,6 +244,7 @@ class AnonymousMutableDenseHashTable(TensorOp[TResource]):
                     value_dtype,
                     opts.value_shape,
                     opts.initial_num_buckets,
+                    opts.max_load_factor,
                 )
             ):
                 op.table_handle = execute(
@@ -286,17 +291,23 @@ def _holds(
     value_dtype: object,
     value_shape: object,
     initial_num_buckets: int,
+    max_load_factor: float,
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(
-            dtype_name(value_dtype),
-            initial_num_buckets,
-            product_of(dims_of(value_shape)),
-        ) and has_room(
-            some_dtype_of(empty_key, deleted_key),
-            initial_num_buckets,
-            elements_of(empty_key),
+        return (
+            has_room(
+                dtype_name(value_dtype),
+                initial_num_buckets,
+                product_of((_dims_of_value_shape := dims_of(value_shape))),
+            )
+            and has_room(
+                some_dtype_of(empty_key, deleted_key),
+                initial_num_buckets,
+                elements_of(empty_key),
+            )
+            and extent_of(_dims_of_value_shape) < 4294967296
+            and max_load_factor >= 1e-09
         )
     except Exception:
         return False
@@ -358,7 +369,8 @@ def anonymous_mutable_dense_hash_table(
     Raises:
         OpError: the op refuses an argument. The call needs
             `memory(value_dtype, initial_num_buckets, prod(value_shape))`,
-            `memory(key_dtype, initial_num_buckets, elements(empty_key))`.
+            `memory(key_dtype, initial_num_buckets, elements(empty_key))`,
+            `extent(value_shape) < 2**32`, `max_load_factor >= 1e-9`.
 
     Example:
         >>> table = anonymous_mutable_dense_hash_table(
@@ -380,7 +392,12 @@ def anonymous_mutable_dense_hash_table(
                 or fit_pair(None, empty_key, deleted_key)
             )
             and _holds(
-                empty_key, deleted_key, value_dtype, value_shape, initial_num_buckets
+                empty_key,
+                deleted_key,
+                value_dtype,
+                value_shape,
+                initial_num_buckets,
+                max_load_factor,
             )
         ):
             _result = execute(

@@ -18,7 +18,9 @@ from opwright_runtime.gencode import (
     as_shape,
     default,
     describe_missing_args,
+    dims_of,
     execute,
+    extent_of,
     is_eager,
     merging,
     new,
@@ -72,6 +74,7 @@ class AnonymousMutableHashTableOfTensors(TensorOp[TResource]):
     """
 
     OP_NAME = "AnonymousMutableHashTableOfTensors"
+    REQUIRES = ("extent(value_shape) < 2**32",)
     SHAPES = {
         "table_handle": "()",
     }
@@ -144,7 +147,8 @@ class AnonymousMutableHashTableOfTensors(TensorOp[TResource]):
                 ops.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(value_shape) < 2**32`.
 
         Example:
             >>> table = anonymous_mutable_hash_table_of_tensors(
@@ -162,7 +166,7 @@ class AnonymousMutableHashTableOfTensors(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(opts.value_shape):
                 op.table_handle = execute(
                     "AnonymousMutableHashTableOfTensors",
                     None,
@@ -194,6 +198,14 @@ class AnonymousMutableHashTableOfTensors(TensorOp[TResource]):
 
 DEFAULTS = AnonymousMutableHashTableOfTensors.Options()
 MERGE = merging(AnonymousMutableHashTableOfTensors.Options)
+
+
+def _holds(value_shape: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return extent_of(dims_of(value_shape)) < 4294967296
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -232,7 +244,8 @@ def anonymous_mutable_hash_table_of_tensors(
         table_handle: resource, `scalar`. Handle of the table, for the LookupTable ops.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(value_shape) < 2**32`.
 
     Example:
         >>> table = anonymous_mutable_hash_table_of_tensors(
@@ -249,7 +262,7 @@ def anonymous_mutable_hash_table_of_tensors(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if is_eager():
+        if is_eager() and _holds(value_shape):
             _result = execute(
                 "AnonymousMutableHashTableOfTensors",
                 name,

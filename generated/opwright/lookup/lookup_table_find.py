@@ -10,9 +10,13 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     is_eager,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -76,6 +80,10 @@ class LookupTableFind(TensorOp[Tout]):
     """
 
     OP_NAME = "LookupTableFind"
+    REQUIRES = (
+        "rank(keys) < 254",
+        "elements(keys) > 0 or extent(shape(keys)) < 2**31",
+    )
     SHAPES = {
         "table_handle": "(2,)",
         "keys": "(...,)",
@@ -130,7 +138,8 @@ class LookupTableFind(TensorOp[Tout]):
             values: `Tout`, `...`. The values that were found, or the default.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(keys) < 254`,
+                `elements(keys) > 0 or extent(shape(keys)) < 2**31`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -146,7 +155,7 @@ class LookupTableFind(TensorOp[Tout]):
         op: LookupTableFind[Uout] = new(LookupTableFind)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(keys):
                 op.values = execute(
                     "LookupTableFind", None, table_handle, keys, default_value
                 )
@@ -156,6 +165,16 @@ class LookupTableFind(TensorOp[Tout]):
         return op._build(
             scope, (table_handle, keys, default_value), {}, fast_path_error
         )
+
+
+def _holds(keys: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(keys) < 254 and (
+            elements_of(keys) > 0 or extent_of(sizes_of(keys)) < 2147483648
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -198,7 +217,8 @@ def lookup_table_find(
         values: `Tout`, `...`. The values that were found, or the default.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(keys) < 254`,
+            `elements(keys) > 0 or extent(shape(keys)) < 2**31`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -214,7 +234,7 @@ def lookup_table_find(
     fast_path_error = None
     _result: Output[Uout]
     try:
-        if is_eager():
+        if is_eager() and _holds(keys):
             _result = execute(
                 "LookupTableFind", name, table_handle, keys, default_value
             )

@@ -12,8 +12,11 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     elements_of,
     execute,
+    extent_of,
     is_eager,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -73,7 +76,11 @@ class LookupTableFindV2(TensorOp[Tout]):
     """
 
     OP_NAME = "LookupTableFindV2"
-    REQUIRES = ("elements(table_handle) == 1",)
+    REQUIRES = (
+        "elements(table_handle) == 1",
+        "rank(keys) < 254",
+        "elements(keys) > 0 or extent(shape(keys)) < 2**31",
+    )
     SHAPES = {
         "table_handle": "()",
         "keys": "(...,)",
@@ -125,7 +132,8 @@ class LookupTableFindV2(TensorOp[Tout]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(table_handle) == 1`.
+                `elements(table_handle) == 1`, `rank(keys) < 254`,
+                `elements(keys) > 0 or extent(shape(keys)) < 2**31`.
 
         Example:
             >>> table = opwright.lookup.anonymous_mutable_hash_table(tf.string, tf.int64)
@@ -140,7 +148,7 @@ class LookupTableFindV2(TensorOp[Tout]):
         op: LookupTableFindV2[Uout] = new(LookupTableFindV2)
         fast_path_error = None
         try:
-            if scope.eager and is_eager() and _holds(table_handle):
+            if scope.eager and is_eager() and _holds(table_handle, keys):
                 op.values = execute(
                     "LookupTableFindV2", None, table_handle, keys, default_value
                 )
@@ -152,10 +160,14 @@ class LookupTableFindV2(TensorOp[Tout]):
         )
 
 
-def _holds(table_handle: object) -> bool:
+def _holds(table_handle: object, keys: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(table_handle) == 1
+        return (
+            elements_of(table_handle) == 1
+            and rank_of(keys) < 254
+            and (elements_of(keys) > 0 or extent_of(sizes_of(keys)) < 2147483648)
+        )
     except Exception:
         return False
 
@@ -197,7 +209,8 @@ def lookup_table_find_v2(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(table_handle) == 1`.
+            `elements(table_handle) == 1`, `rank(keys) < 254`,
+            `elements(keys) > 0 or extent(shape(keys)) < 2**31`.
 
     Example:
         >>> table = opwright.lookup.anonymous_mutable_hash_table(tf.string, tf.int64)
@@ -212,7 +225,7 @@ def lookup_table_find_v2(
     fast_path_error = None
     _result: Output[Uout]
     try:
-        if is_eager() and _holds(table_handle):
+        if is_eager() and _holds(table_handle, keys):
             _result = execute(
                 "LookupTableFindV2", name, table_handle, keys, default_value
             )

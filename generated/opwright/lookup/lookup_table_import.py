@@ -10,9 +10,13 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     is_eager,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -68,6 +72,10 @@ class LookupTableImport(Op):
     """
 
     OP_NAME = "LookupTableImport"
+    REQUIRES = (
+        "rank(keys) < 254",
+        "elements(keys) > 0 or extent(shape(keys)) < 2**31",
+    )
     SHAPES = {
         "table_handle": "(2,)",
         "keys": "(n,)",
@@ -114,7 +122,8 @@ class LookupTableImport(Op):
                 table's values have.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(keys) < 254`,
+                `elements(keys) > 0 or extent(shape(keys)) < 2**31`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -128,12 +137,22 @@ class LookupTableImport(Op):
         op: LookupTableImport = new(LookupTableImport)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(keys):
                 execute("LookupTableImport", None, table_handle, keys, values)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (table_handle, keys, values), {}, fast_path_error)
+
+
+def _holds(keys: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(keys) < 254 and (
+            elements_of(keys) > 0 or extent_of(sizes_of(keys)) < 2147483648
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -171,7 +190,8 @@ def lookup_table_import(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(keys) < 254`,
+            `elements(keys) > 0 or extent(shape(keys)) < 2**31`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -185,7 +205,7 @@ def lookup_table_import(
     fast_path_error = None
     _result: Operation | None
     try:
-        if is_eager():
+        if is_eager() and _holds(keys):
             _result = execute("LookupTableImport", name, table_handle, keys, values)
             return _result
     except Exception as error:

@@ -13,8 +13,11 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     elements_of,
     execute,
+    extent_of,
     is_eager,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -75,6 +78,8 @@ class LookupTableImportV2(Op):
     REQUIRES = (
         "elements(table_handle) == 1",
         "importable(table_handle, keys, values)",
+        "rank(keys) < 254",
+        "elements(keys) > 0 or extent(shape(keys)) < 2**31",
     )
     SHAPES = {
         "table_handle": "()",
@@ -124,7 +129,8 @@ class LookupTableImportV2(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(table_handle) == 1`, `importable(table_handle, keys, values)`.
+                `elements(table_handle) == 1`, `importable(table_handle, keys, values)`,
+                `rank(keys) < 254`, `elements(keys) > 0 or extent(shape(keys)) < 2**31`.
 
         Example:
             >>> table = opwright.lookup.anonymous_mutable_hash_table(tf.string, tf.int64)
@@ -150,8 +156,11 @@ class LookupTableImportV2(Op):
 def _holds(table_handle: object, keys: object, values: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(table_handle) == 1 and are_importable(
-            table_handle, keys, values
+        return (
+            elements_of(table_handle) == 1
+            and are_importable(table_handle, keys, values)
+            and rank_of(keys) < 254
+            and (elements_of(keys) > 0 or extent_of(sizes_of(keys)) < 2147483648)
         )
     except Exception:
         return False
@@ -194,7 +203,8 @@ def lookup_table_import_v2(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(table_handle) == 1`, `importable(table_handle, keys, values)`.
+            `elements(table_handle) == 1`, `importable(table_handle, keys, values)`,
+            `rank(keys) < 254`, `elements(keys) > 0 or extent(shape(keys)) < 2**31`.
 
     Example:
         >>> table = opwright.lookup.anonymous_mutable_hash_table(tf.string, tf.int64)

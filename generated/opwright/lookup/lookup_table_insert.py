@@ -12,9 +12,13 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     is_eager,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -71,6 +75,10 @@ class LookupTableInsert(Op):
     """
 
     OP_NAME = "LookupTableInsert"
+    REQUIRES = (
+        "rank(keys) < 254",
+        "elements(keys) > 0 or extent(shape(keys)) < 2**31",
+    )
     SHAPES = {
         "table_handle": "(2,)",
         "keys": "(...,)",
@@ -118,7 +126,8 @@ class LookupTableInsert(Op):
                 table's values have.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(keys) < 254`,
+                `elements(keys) > 0 or extent(shape(keys)) < 2**31`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -132,12 +141,22 @@ class LookupTableInsert(Op):
         op: LookupTableInsert = new(LookupTableInsert)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(keys):
                 execute("LookupTableInsert", None, table_handle, keys, values)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (table_handle, keys, values), {}, fast_path_error)
+
+
+def _holds(keys: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(keys) < 254 and (
+            elements_of(keys) > 0 or extent_of(sizes_of(keys)) < 2147483648
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -176,7 +195,8 @@ def lookup_table_insert(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(keys) < 254`,
+            `elements(keys) > 0 or extent(shape(keys)) < 2**31`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -190,7 +210,7 @@ def lookup_table_insert(
     fast_path_error = None
     _result: Operation | None
     try:
-        if is_eager():
+        if is_eager() and _holds(keys):
             _result = execute("LookupTableInsert", name, table_handle, keys, values)
             return _result
     except Exception as error:

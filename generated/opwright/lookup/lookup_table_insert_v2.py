@@ -12,8 +12,11 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     elements_of,
     execute,
+    extent_of,
     is_eager,
     new,
+    rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -68,7 +71,11 @@ class LookupTableInsertV2(Op):
     """
 
     OP_NAME = "LookupTableInsertV2"
-    REQUIRES = ("elements(table_handle) == 1",)
+    REQUIRES = (
+        "elements(table_handle) == 1",
+        "rank(keys) < 254",
+        "elements(keys) > 0 or extent(shape(keys)) < 2**31",
+    )
     SHAPES = {
         "table_handle": "()",
         "keys": "(...,)",
@@ -114,7 +121,8 @@ class LookupTableInsertV2(Op):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(table_handle) == 1`.
+                `elements(table_handle) == 1`, `rank(keys) < 254`,
+                `elements(keys) > 0 or extent(shape(keys)) < 2**31`.
 
         Example:
             >>> table = opwright.lookup.anonymous_mutable_hash_table(tf.string, tf.int64)
@@ -129,7 +137,7 @@ class LookupTableInsertV2(Op):
         op: LookupTableInsertV2 = new(LookupTableInsertV2)
         fast_path_error = None
         try:
-            if scope.eager and is_eager() and _holds(table_handle):
+            if scope.eager and is_eager() and _holds(table_handle, keys):
                 execute("LookupTableInsertV2", None, table_handle, keys, values)
                 return op
         except Exception as error:
@@ -137,10 +145,14 @@ class LookupTableInsertV2(Op):
         return op._build(scope, (table_handle, keys, values), {}, fast_path_error)
 
 
-def _holds(table_handle: object) -> bool:
+def _holds(table_handle: object, keys: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(table_handle) == 1
+        return (
+            elements_of(table_handle) == 1
+            and rank_of(keys) < 254
+            and (elements_of(keys) > 0 or extent_of(sizes_of(keys)) < 2147483648)
+        )
     except Exception:
         return False
 
@@ -179,7 +191,8 @@ def lookup_table_insert_v2(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(table_handle) == 1`.
+            `elements(table_handle) == 1`, `rank(keys) < 254`,
+            `elements(keys) > 0 or extent(shape(keys)) < 2**31`.
 
     Example:
         >>> table = opwright.lookup.anonymous_mutable_hash_table(tf.string, tf.int64)
@@ -194,7 +207,7 @@ def lookup_table_insert_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if is_eager() and _holds(table_handle):
+        if is_eager() and _holds(table_handle, keys):
             _result = execute("LookupTableInsertV2", name, table_handle, keys, values)
             return _result
     except Exception as error:

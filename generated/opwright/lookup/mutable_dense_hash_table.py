@@ -19,7 +19,9 @@ from opwright_runtime.gencode import (
     as_shape,
     default,
     describe_missing_args,
+    dims_of,
     execute,
+    extent_of,
     is_eager,
     merging,
     new,
@@ -90,6 +92,10 @@ class MutableDenseHashTable(TensorOp[TString]):
     """
 
     OP_NAME = "MutableDenseHashTable"
+    REQUIRES = (
+        "extent(value_shape) < 2**32",
+        "max_load_factor >= 1e-9",
+    )
     SHAPES = {
         "empty_key": "where((*key,), len(key) <= 1)",
         "table_handle": "(2,)",
@@ -228,7 +234,8 @@ class MutableDenseHashTable(TensorOp[TString]):
                 the table, for the LookupTable ops of the first version.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(value_shape) < 2**32`, `max_load_factor >= 1e-9`.
 
         Example:
             >>> with tf.Graph().as_default():
@@ -242,7 +249,11 @@ class MutableDenseHashTable(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if (
+                scope.eager
+                and is_eager()
+                and _holds(opts.value_shape, opts.max_load_factor)
+            ):
                 op.table_handle = execute(
                     "MutableDenseHashTable",
                     None,
@@ -287,6 +298,14 @@ class MutableDenseHashTable(TensorOp[TString]):
 
 DEFAULTS = MutableDenseHashTable.Options()
 MERGE = merging(MutableDenseHashTable.Options)
+
+
+def _holds(value_shape: object, max_load_factor: float) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return extent_of(dims_of(value_shape)) < 4294967296 and max_load_factor >= 1e-09
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -348,7 +367,8 @@ def mutable_dense_hash_table(
             table, for the LookupTable ops of the first version.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(value_shape) < 2**32`, `max_load_factor >= 1e-9`.
 
     Example:
         >>> with tf.Graph().as_default():
@@ -361,7 +381,7 @@ def mutable_dense_hash_table(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if is_eager():
+        if is_eager() and _holds(value_shape, max_load_factor):
             _result = execute(
                 "MutableDenseHashTable",
                 name,

@@ -22,6 +22,7 @@ from opwright_runtime.gencode import (
     dtype_name,
     elements_of,
     execute,
+    extent_of,
     fit_pair,
     has_room,
     is_eager,
@@ -106,6 +107,8 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
     REQUIRES = (
         "memory(value_dtype, initial_num_buckets, prod(value_shape))",
         "memory(key_dtype, initial_num_buckets, elements(empty_key))",
+        "extent(value_shape) < 2**32",
+        "max_load_factor >= 1e-9",
     )
     SHAPES = {
         "empty_key": "where((*key,), len(key) <= 1)",
@@ -258,7 +261,8 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `memory(value_dtype, initial_num_buckets, prod(value_shape))`,
-                `memory(key_dtype, initial_num_buckets, elements(empty_key))`.
+                `memory(key_dtype, initial_num_buckets, elements(empty_key))`,
+                `extent(value_shape) < 2**32`, `max_load_factor >= 1e-9`.
 
         Example:
             >>> table = mutable_dense_hash_table_v2(
@@ -287,6 +291,7 @@ class MutableDenseHashTableV2(TensorOp[TResource]):
                     value_dtype,
                     opts.value_shape,
                     opts.initial_num_buckets,
+                    opts.max_load_factor,
                 )
             ):
                 op.table_handle = execute(
@@ -342,17 +347,23 @@ def _holds(
     value_dtype: object,
     value_shape: object,
     initial_num_buckets: int,
+    max_load_factor: float,
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(
-            dtype_name(value_dtype),
-            initial_num_buckets,
-            product_of(dims_of(value_shape)),
-        ) and has_room(
-            some_dtype_of(empty_key, deleted_key),
-            initial_num_buckets,
-            elements_of(empty_key),
+        return (
+            has_room(
+                dtype_name(value_dtype),
+                initial_num_buckets,
+                product_of((_dims_of_value_shape := dims_of(value_shape))),
+            )
+            and has_room(
+                some_dtype_of(empty_key, deleted_key),
+                initial_num_buckets,
+                elements_of(empty_key),
+            )
+            and extent_of(_dims_of_value_shape) < 4294967296
+            and max_load_factor >= 1e-09
         )
     except Exception:
         return False
@@ -426,7 +437,8 @@ def mutable_dense_hash_table_v2(
     Raises:
         OpError: the op refuses an argument. The call needs
             `memory(value_dtype, initial_num_buckets, prod(value_shape))`,
-            `memory(key_dtype, initial_num_buckets, elements(empty_key))`.
+            `memory(key_dtype, initial_num_buckets, elements(empty_key))`,
+            `extent(value_shape) < 2**32`, `max_load_factor >= 1e-9`.
 
     Example:
         >>> table = mutable_dense_hash_table_v2(
@@ -448,7 +460,12 @@ def mutable_dense_hash_table_v2(
                 or fit_pair(None, empty_key, deleted_key)
             )
             and _holds(
-                empty_key, deleted_key, value_dtype, value_shape, initial_num_buckets
+                empty_key,
+                deleted_key,
+                value_dtype,
+                value_shape,
+                initial_num_buckets,
+                max_load_factor,
             )
         ):
             _result = execute(

@@ -19,7 +19,9 @@ from opwright_runtime.gencode import (
     as_shape,
     default,
     describe_missing_args,
+    dims_of,
     execute,
+    extent_of,
     is_eager,
     merging,
     new,
@@ -78,6 +80,7 @@ class MutableHashTableOfTensors(TensorOp[TString]):
     """
 
     OP_NAME = "MutableHashTableOfTensors"
+    REQUIRES = ("extent(value_shape) < 2**32",)
     SHAPES = {
         "table_handle": "(2,)",
     }
@@ -183,7 +186,8 @@ class MutableHashTableOfTensors(TensorOp[TString]):
                 the table, for the LookupTable ops of the first version.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(value_shape) < 2**32`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -199,7 +203,7 @@ class MutableHashTableOfTensors(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(opts.value_shape):
                 op.table_handle = execute(
                     "MutableHashTableOfTensors",
                     None,
@@ -240,6 +244,14 @@ class MutableHashTableOfTensors(TensorOp[TString]):
 
 DEFAULTS = MutableHashTableOfTensors.Options()
 MERGE = merging(MutableHashTableOfTensors.Options)
+
+
+def _holds(value_shape: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return extent_of(dims_of(value_shape)) < 4294967296
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -288,7 +300,8 @@ def mutable_hash_table_of_tensors(
             table, for the LookupTable ops of the first version.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(value_shape) < 2**32`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -303,7 +316,7 @@ def mutable_hash_table_of_tensors(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if is_eager():
+        if is_eager() and _holds(value_shape):
             _result = execute(
                 "MutableHashTableOfTensors",
                 name,

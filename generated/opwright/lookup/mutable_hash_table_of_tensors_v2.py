@@ -19,7 +19,9 @@ from opwright_runtime.gencode import (
     as_shape,
     default,
     describe_missing_args,
+    dims_of,
     execute,
+    extent_of,
     is_eager,
     merging,
     new,
@@ -81,6 +83,7 @@ class MutableHashTableOfTensorsV2(TensorOp[TResource]):
     """
 
     OP_NAME = "MutableHashTableOfTensorsV2"
+    REQUIRES = ("extent(value_shape) < 2**32",)
     SHAPES = {
         "table_handle": "()",
     }
@@ -190,7 +193,8 @@ class MutableHashTableOfTensorsV2(TensorOp[TResource]):
                 ops.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(value_shape) < 2**32`.
 
         Example:
             >>> table = mutable_hash_table_of_tensors_v2(
@@ -208,7 +212,7 @@ class MutableHashTableOfTensorsV2(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(opts.value_shape):
                 op.table_handle = execute(
                     "MutableHashTableOfTensorsV2",
                     None,
@@ -249,6 +253,14 @@ class MutableHashTableOfTensorsV2(TensorOp[TResource]):
 
 DEFAULTS = MutableHashTableOfTensorsV2.Options()
 MERGE = merging(MutableHashTableOfTensorsV2.Options)
+
+
+def _holds(value_shape: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return extent_of(dims_of(value_shape)) < 4294967296
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -299,7 +311,8 @@ def mutable_hash_table_of_tensors_v2(
         table_handle: resource, `scalar`. Handle of the table, for the LookupTable ops.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(value_shape) < 2**32`.
 
     Example:
         >>> table = mutable_hash_table_of_tensors_v2(
@@ -316,7 +329,7 @@ def mutable_hash_table_of_tensors_v2(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if is_eager():
+        if is_eager() and _holds(value_shape):
             _result = execute(
                 "MutableHashTableOfTensorsV2",
                 name,

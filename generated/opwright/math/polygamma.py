@@ -10,7 +10,6 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     broadcast_of,
-    can_broadcast,
     describe_missing_args,
     elements_of,
     execute,
@@ -18,6 +17,7 @@ from opwright_runtime.gencode import (
     is_eager,
     new,
     sizes_of,
+    terms_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -74,7 +74,10 @@ class Polygamma(TensorOp[T]):
     """
 
     OP_NAME = "Polygamma"
-    REQUIRES = ("extent(broadcast(shape(a), shape(x))) < 2**63",)
+    REQUIRES = (
+        "extent(broadcast(shape(a), shape(x))) < 2**63",
+        "terms(a, x) < 2**28",
+    )
     SHAPES = {
         "a": "(*a,)",
         "x": "(*x,)",
@@ -126,7 +129,7 @@ class Polygamma(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `extent(broadcast(shape(a), shape(x))) < 2**63`.
+                `extent(broadcast(shape(a), shape(x))) < 2**63`, `terms(a, x) < 2**28`.
 
         Example:
             >>> polygamma(np.array([0.0, 1.0, 2.0]), np.array(1.0)).numpy()
@@ -137,7 +140,7 @@ class Polygamma(TensorOp[T]):
         op: Polygamma[U] = new(Polygamma)
         fast_path_error = None
         try:
-            if scope.eager and (can_broadcast(a, x) or is_eager() and _holds(a, x)):
+            if scope.eager and is_eager() and _holds(a, x):
                 op.z = execute("Polygamma", None, a, x)
                 return op
         except Exception as error:
@@ -151,7 +154,7 @@ def _holds(a: object, x: object) -> bool:
         return (
             0 < elements_of(a) * elements_of(x) < 9223372036854775808
             or extent_of(broadcast_of(sizes_of(a), sizes_of(x))) < 9223372036854775808
-        )
+        ) and terms_of(a, x) < 268435456
     except Exception:
         return False
 
@@ -194,7 +197,7 @@ def polygamma(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `extent(broadcast(shape(a), shape(x))) < 2**63`.
+            `extent(broadcast(shape(a), shape(x))) < 2**63`, `terms(a, x) < 2**28`.
 
     Example:
         >>> polygamma(np.array([0.0, 1.0, 2.0]), np.array(1.0)).numpy()
@@ -205,7 +208,7 @@ def polygamma(
     fast_path_error = None
     _result: Output[U]
     try:
-        if can_broadcast(a, x) or is_eager() and _holds(a, x):
+        if is_eager() and _holds(a, x):
             _result = execute("Polygamma", name, a, x)
             return _result
     except Exception as error:

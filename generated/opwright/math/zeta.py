@@ -10,7 +10,6 @@ from opwright_runtime.gencode import (
     Scope,
     TensorOp,
     broadcast_of,
-    can_broadcast,
     describe_missing_args,
     elements_of,
     execute,
@@ -18,6 +17,7 @@ from opwright_runtime.gencode import (
     is_eager,
     new,
     sizes_of,
+    terms_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -75,7 +75,10 @@ class Zeta(TensorOp[T]):
     """
 
     OP_NAME = "Zeta"
-    REQUIRES = ("extent(broadcast(shape(x), shape(q))) < 2**63",)
+    REQUIRES = (
+        "extent(broadcast(shape(x), shape(q))) < 2**63",
+        "terms(x, q) < 2**28",
+    )
     SHAPES = {
         "x": "(*x,)",
         "q": "(*q,)",
@@ -127,7 +130,7 @@ class Zeta(TensorOp[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `extent(broadcast(shape(x), shape(q))) < 2**63`.
+                `extent(broadcast(shape(x), shape(q))) < 2**63`, `terms(x, q) < 2**28`.
 
         Example:
             >>> zeta(np.array([2.0, 4.0, 1.0]), np.array(1.0)).numpy()
@@ -140,7 +143,7 @@ class Zeta(TensorOp[T]):
         op: Zeta[U] = new(Zeta)
         fast_path_error = None
         try:
-            if scope.eager and (can_broadcast(x, q) or is_eager() and _holds(x, q)):
+            if scope.eager and is_eager() and _holds(x, q):
                 op.z = execute("Zeta", None, x, q)
                 return op
         except Exception as error:
@@ -154,7 +157,7 @@ def _holds(x: object, q: object) -> bool:
         return (
             0 < elements_of(x) * elements_of(q) < 9223372036854775808
             or extent_of(broadcast_of(sizes_of(x), sizes_of(q))) < 9223372036854775808
-        )
+        ) and terms_of(x, q) < 268435456
     except Exception:
         return False
 
@@ -196,7 +199,7 @@ def zeta(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `extent(broadcast(shape(x), shape(q))) < 2**63`.
+            `extent(broadcast(shape(x), shape(q))) < 2**63`, `terms(x, q) < 2**28`.
 
     Example:
         >>> zeta(np.array([2.0, 4.0, 1.0]), np.array(1.0)).numpy()
@@ -209,7 +212,7 @@ def zeta(
     fast_path_error = None
     _result: Output[U]
     try:
-        if can_broadcast(x, q) or is_eager() and _holds(x, q):
+        if is_eager() and _holds(x, q):
             _result = execute("Zeta", name, x, q)
             return _result
     except Exception as error:

@@ -16,6 +16,7 @@ from opwright_runtime.gencode import (
     as_bool,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
@@ -102,6 +103,7 @@ class CTCLoss(Op, Generic[T]):
         "rank(inputs) == 3",
         "shape(inputs)[2] > 0",
         "most(labels_values) < shape(inputs)[2] - 1",
+        "elements(labels_indices) == 0 or shape(inputs)[1] * (most(labels_indices) + 1) < 2**63",
     )
     SHAPES = {
         "inputs": "(time, batch, classes)",
@@ -230,7 +232,9 @@ class CTCLoss(Op, Generic[T]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `rank(inputs) == 3`,
-                `shape(inputs)[2] > 0`, `most(labels_values) < shape(inputs)[2] - 1`.
+                `shape(inputs)[2] > 0`, `most(labels_values) < shape(inputs)[2] - 1`,
+                `elements(labels_indices) == 0 or shape(inputs)[1] *
+                (most(labels_indices) + 1) < 2**63`.
 
         Example:
             >>> scores = np.zeros([2, 1, 3], np.float32)
@@ -265,7 +269,7 @@ class CTCLoss(Op, Generic[T]):
                     and -2147483648 <= sequence_length <= 2147483647
                     or fits(TInt32, sequence_length)
                 )
-                and _holds(inputs, labels_values)
+                and _holds(inputs, labels_indices, labels_values)
             ):
                 op.loss, op.gradient = execute(
                     "CTCLoss",
@@ -300,13 +304,18 @@ DEFAULTS = CTCLoss.Options()
 MERGE = merging(CTCLoss.Options)
 
 
-def _holds(inputs: object, labels_values: object) -> bool:
+def _holds(inputs: object, labels_indices: object, labels_values: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
             rank_of(inputs) == 3
             and (_sizes_of_inputs := sizes_of(inputs))[2] > 0
             and most_of(labels_values) < _sizes_of_inputs[2] - 1
+            and (
+                elements_of(labels_indices) == 0
+                or _sizes_of_inputs[1] * (most_of(labels_indices) + 1)
+                < 9223372036854775808
+            )
         )
     except Exception:
         return False
@@ -370,7 +379,9 @@ def ctc_loss(
 
     Raises:
         OpError: the op refuses an argument. The call needs `rank(inputs) == 3`,
-            `shape(inputs)[2] > 0`, `most(labels_values) < shape(inputs)[2] - 1`.
+            `shape(inputs)[2] > 0`, `most(labels_values) < shape(inputs)[2] - 1`,
+            `elements(labels_indices) == 0 or shape(inputs)[1] * (most(labels_indices) +
+            1) < 2**63`.
 
     Example:
         >>> scores = np.zeros([2, 1, 3], np.float32)
@@ -403,7 +414,7 @@ def ctc_loss(
                 and -2147483648 <= sequence_length <= 2147483647
                 or fits(TInt32, sequence_length)
             )
-            and _holds(inputs, labels_values)
+            and _holds(inputs, labels_indices, labels_values)
         ):
             _result = CTCLossOutputs._make(
                 execute(

@@ -99,6 +99,7 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
     """
 
     OP_NAME = "CudnnRNNParamsToCanonical"
+    REQUIRES = ("num_params < 2**20",)
     SHAPES = {
         "num_layers": "()",
         "num_units": "()",
@@ -264,7 +265,7 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
                 the order (layer, direction, b_ih by gate, b_hh by gate).
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `num_params < 2**20`.
 
         Example:
             >>> params = np.arange(56, dtype=np.float32)
@@ -302,6 +303,7 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
                     and -2147483648 <= input_size <= 2147483647
                     or fits(TInt32, input_size)
                 )
+                and _holds(num_params)
             ):
                 op.weights, op.biases = execute(
                     "CudnnRNNParamsToCanonical",
@@ -346,6 +348,14 @@ class CudnnRNNParamsToCanonical(Op, Generic[T]):
 
 DEFAULTS = CudnnRNNParamsToCanonical.Options()
 MERGE = merging(CudnnRNNParamsToCanonical.Options)
+
+
+def _holds(num_params: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return num_params < 1048576
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -421,7 +431,7 @@ def cudnn_rnn_params_to_canonical(
             order (layer, direction, b_ih by gate, b_hh by gate).
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `num_params < 2**20`.
 
     Example:
         >>> params = np.arange(56, dtype=np.float32)
@@ -457,6 +467,7 @@ def cudnn_rnn_params_to_canonical(
                 and -2147483648 <= input_size <= 2147483647
                 or fits(TInt32, input_size)
             )
+            and _holds(num_params)
         ):
             _result = CudnnRNNParamsToCanonicalOutputs._make(
                 execute(

@@ -105,6 +105,10 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
     """
 
     OP_NAME = "CudnnRNNParamsToCanonicalV2"
+    REQUIRES = (
+        "num_params_weights < 2**20",
+        "num_params_biases < 2**20",
+    )
     SHAPES = {
         "num_layers": "()",
         "num_units": "()",
@@ -295,7 +299,8 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
                 vectors in the order (layer, direction, b_ih by gate, b_hh by gate).
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `num_params_weights < 2**20`, `num_params_biases < 2**20`.
 
         Example:
             >>> params = np.arange(56, dtype=np.float32)
@@ -333,6 +338,7 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
                     and -2147483648 <= input_size <= 2147483647
                     or fits(TInt32, input_size)
                 )
+                and _holds(num_params_weights, num_params_biases)
             ):
                 op.weights, op.biases = execute(
                     "CudnnRNNParamsToCanonicalV2",
@@ -383,6 +389,14 @@ class CudnnRNNParamsToCanonicalV2(Op, Generic[T]):
 
 DEFAULTS = CudnnRNNParamsToCanonicalV2.Options()
 MERGE = merging(CudnnRNNParamsToCanonicalV2.Options)
+
+
+def _holds(num_params_weights: int, num_params_biases: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return num_params_weights < 1048576 and num_params_biases < 1048576
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -467,7 +481,8 @@ def cudnn_rnn_params_to_canonical_v2(
             in the order (layer, direction, b_ih by gate, b_hh by gate).
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `num_params_weights < 2**20`, `num_params_biases < 2**20`.
 
     Example:
         >>> params = np.arange(56, dtype=np.float32)
@@ -503,6 +518,7 @@ def cudnn_rnn_params_to_canonical_v2(
                 and -2147483648 <= input_size <= 2147483647
                 or fits(TInt32, input_size)
             )
+            and _holds(num_params_weights, num_params_biases)
         ):
             _result = CudnnRNNParamsToCanonicalV2Outputs._make(
                 execute(

@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     as_dtype,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     is_eager,
     least_of,
@@ -123,6 +124,7 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
     OP_NAME = "QuantizedConv2DPerChannel"
     REQUIRES = (
         "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+        "elements(min_input, max_input) == 1",
     )
     SHAPES = {
         "input": "(n, h, w, c)",
@@ -275,7 +277,8 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `least(strides,
-                dilations) >= -2**31 and most(strides, dilations) < 2**31`.
+                dilations) >= -2**31 and most(strides, dilations) < 2**31`,
+                `elements(min_input, max_input) == 1`.
 
         Example:
             >>> with tf.Graph().as_default():
@@ -292,7 +295,11 @@ class QuantizedConv2DPerChannel(Op, Generic[OutType]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager() and _holds(strides, opts.dilations):
+            if (
+                scope.eager
+                and is_eager()
+                and _holds(min_input, max_input, strides, opts.dilations)
+            ):
                 op.output, op.min_output, op.max_output = execute(
                     "QuantizedConv2DPerChannel",
                     None,
@@ -331,7 +338,12 @@ DEFAULTS = QuantizedConv2DPerChannel.Options()
 MERGE = merging(QuantizedConv2DPerChannel.Options)
 
 
-def _holds(strides: Sequence[int], dilations: Sequence[int]) -> bool:
+def _holds(
+    min_input: object,
+    max_input: object,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
@@ -339,6 +351,8 @@ def _holds(strides: Sequence[int], dilations: Sequence[int]) -> bool:
             and least_of(dilations) >= -2147483648
             and most_of(strides) < 2147483648
             and most_of(dilations) < 2147483648
+            and elements_of(min_input) == 1
+            and elements_of(max_input) == 1
         )
     except Exception:
         return False
@@ -452,7 +466,8 @@ def quantized_conv2d_per_channel(
 
     Raises:
         OpError: the op refuses an argument. The call needs `least(strides, dilations)
-            >= -2**31 and most(strides, dilations) < 2**31`.
+            >= -2**31 and most(strides, dilations) < 2**31`,
+            `elements(min_input, max_input) == 1`.
 
     Example:
         >>> with tf.Graph().as_default():
@@ -468,7 +483,7 @@ def quantized_conv2d_per_channel(
     fast_path_error = None
     _result: QuantizedConv2DPerChannelOutputs[UOutType]
     try:
-        if is_eager() and _holds(strides, dilations):
+        if is_eager() and _holds(min_input, max_input, strides, dilations):
             _result = QuantizedConv2DPerChannelOutputs._make(
                 execute(
                     "QuantizedConv2DPerChannel",

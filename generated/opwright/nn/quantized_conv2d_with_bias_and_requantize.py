@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     as_dtype,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     is_eager,
     least_of,
@@ -133,6 +134,7 @@ class QuantizedConv2DWithBiasAndRequantize(Op, Generic[OutType]):
     REQUIRES = (
         "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
         "len(padding_list) == 0 or least(padding_list) >= -2**31 and most(padding_list) < 2**31",
+        "elements(min_input, max_input, min_freezed_output, max_freezed_output) == 1",
     )
     SHAPES = {
         "input": "(n, h, w, c)",
@@ -318,7 +320,8 @@ class QuantizedConv2DWithBiasAndRequantize(Op, Generic[OutType]):
             OpError: the op refuses an argument. The call needs `least(strides,
                 dilations) >= -2**31 and most(strides, dilations) < 2**31`,
                 `len(padding_list) == 0 or least(padding_list) >= -2**31 and
-                most(padding_list) < 2**31`.
+                most(padding_list) < 2**31`, `elements(min_input, max_input,
+                min_freezed_output, max_freezed_output) == 1`.
 
         Example:
             >>> with tf.Graph().as_default():
@@ -340,7 +343,15 @@ class QuantizedConv2DWithBiasAndRequantize(Op, Generic[OutType]):
             if (
                 scope.eager
                 and is_eager()
-                and _holds(strides, opts.dilations, opts.padding_list)
+                and _holds(
+                    min_input,
+                    max_input,
+                    min_freezed_output,
+                    max_freezed_output,
+                    strides,
+                    opts.dilations,
+                    opts.padding_list,
+                )
             ):
                 op.output, op.min_output, op.max_output = execute(
                     "QuantizedConv2DWithBiasAndRequantize",
@@ -397,7 +408,13 @@ MERGE = merging(QuantizedConv2DWithBiasAndRequantize.Options)
 
 
 def _holds(
-    strides: Sequence[int], dilations: Sequence[int], padding_list: Sequence[int]
+    min_input: object,
+    max_input: object,
+    min_freezed_output: object,
+    max_freezed_output: object,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    padding_list: Sequence[int],
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
@@ -413,6 +430,10 @@ def _holds(
                     and most_of(padding_list) < 2147483648
                 )
             )
+            and elements_of(min_input) == 1
+            and elements_of(max_input) == 1
+            and elements_of(min_freezed_output) == 1
+            and elements_of(max_freezed_output) == 1
         )
     except Exception:
         return False
@@ -550,7 +571,9 @@ def quantized_conv2d_with_bias_and_requantize(
     Raises:
         OpError: the op refuses an argument. The call needs `least(strides, dilations)
             >= -2**31 and most(strides, dilations) < 2**31`, `len(padding_list) == 0 or
-            least(padding_list) >= -2**31 and most(padding_list) < 2**31`.
+            least(padding_list) >= -2**31 and most(padding_list) < 2**31`,
+            `elements(min_input, max_input, min_freezed_output, max_freezed_output) ==
+            1`.
 
     Example:
         >>> with tf.Graph().as_default():
@@ -566,7 +589,15 @@ def quantized_conv2d_with_bias_and_requantize(
     fast_path_error = None
     _result: QuantizedConv2DWithBiasAndRequantizeOutputs[UOutType]
     try:
-        if is_eager() and _holds(strides, dilations, padding_list):
+        if is_eager() and _holds(
+            min_input,
+            max_input,
+            min_freezed_output,
+            max_freezed_output,
+            strides,
+            dilations,
+            padding_list,
+        ):
             _result = QuantizedConv2DWithBiasAndRequantizeOutputs._make(
                 execute(
                     "QuantizedConv2DWithBiasAndRequantize",

@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     as_dtype,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     is_eager,
     least_of,
@@ -120,6 +121,7 @@ class QuantizedDepthwiseConv2D(Op, Generic[OutType]):
     OP_NAME = "QuantizedDepthwiseConv2D"
     REQUIRES = (
         "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
+        "elements(min_input, max_input) == 1",
     )
     SHAPES = {
         "input": "(n, h, w, c)",
@@ -271,7 +273,8 @@ class QuantizedDepthwiseConv2D(Op, Generic[OutType]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `least(strides,
-                dilations) >= -2**31 and most(strides, dilations) < 2**31`.
+                dilations) >= -2**31 and most(strides, dilations) < 2**31`,
+                `elements(min_input, max_input) == 1`.
 
         Example:
             >>> with tf.Graph().as_default():
@@ -288,7 +291,11 @@ class QuantizedDepthwiseConv2D(Op, Generic[OutType]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager() and _holds(strides, opts.dilations):
+            if (
+                scope.eager
+                and is_eager()
+                and _holds(min_input, max_input, strides, opts.dilations)
+            ):
                 op.output, op.min_output, op.max_output = execute(
                     "QuantizedDepthwiseConv2D",
                     None,
@@ -327,7 +334,12 @@ DEFAULTS = QuantizedDepthwiseConv2D.Options()
 MERGE = merging(QuantizedDepthwiseConv2D.Options)
 
 
-def _holds(strides: Sequence[int], dilations: Sequence[int]) -> bool:
+def _holds(
+    min_input: object,
+    max_input: object,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
@@ -335,6 +347,8 @@ def _holds(strides: Sequence[int], dilations: Sequence[int]) -> bool:
             and least_of(dilations) >= -2147483648
             and most_of(strides) < 2147483648
             and most_of(dilations) < 2147483648
+            and elements_of(min_input) == 1
+            and elements_of(max_input) == 1
         )
     except Exception:
         return False
@@ -447,7 +461,8 @@ def quantized_depthwise_conv2d(
 
     Raises:
         OpError: the op refuses an argument. The call needs `least(strides, dilations)
-            >= -2**31 and most(strides, dilations) < 2**31`.
+            >= -2**31 and most(strides, dilations) < 2**31`,
+            `elements(min_input, max_input) == 1`.
 
     Example:
         >>> with tf.Graph().as_default():
@@ -463,7 +478,7 @@ def quantized_depthwise_conv2d(
     fast_path_error = None
     _result: QuantizedDepthwiseConv2DOutputs[UOutType]
     try:
-        if is_eager() and _holds(strides, dilations):
+        if is_eager() and _holds(min_input, max_input, strides, dilations):
             _result = QuantizedDepthwiseConv2DOutputs._make(
                 execute(
                     "QuantizedDepthwiseConv2D",

@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     as_dtype,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     is_eager,
     least_of,
@@ -125,6 +126,7 @@ class QuantizedDepthwiseConv2DWithBiasAndRelu(Op, Generic[OutType]):
     REQUIRES = (
         "least(strides, dilations) >= -2**31 and most(strides, dilations) < 2**31",
         "len(padding_list) == 0 or least(padding_list) >= -2**31 and most(padding_list) < 2**31",
+        "elements(min_input, max_input) == 1",
     )
     SHAPES = {
         "input": "(n, h, w, c)",
@@ -296,7 +298,7 @@ class QuantizedDepthwiseConv2DWithBiasAndRelu(Op, Generic[OutType]):
             OpError: the op refuses an argument. The call needs `least(strides,
                 dilations) >= -2**31 and most(strides, dilations) < 2**31`,
                 `len(padding_list) == 0 or least(padding_list) >= -2**31 and
-                most(padding_list) < 2**31`.
+                most(padding_list) < 2**31`, `elements(min_input, max_input) == 1`.
 
         Example:
             >>> with tf.Graph().as_default():
@@ -318,7 +320,9 @@ class QuantizedDepthwiseConv2DWithBiasAndRelu(Op, Generic[OutType]):
             if (
                 scope.eager
                 and is_eager()
-                and _holds(strides, opts.dilations, opts.padding_list)
+                and _holds(
+                    min_input, max_input, strides, opts.dilations, opts.padding_list
+                )
             ):
                 op.output, op.min_output, op.max_output = execute(
                     "QuantizedDepthwiseConv2DWithBiasAndRelu",
@@ -363,7 +367,11 @@ MERGE = merging(QuantizedDepthwiseConv2DWithBiasAndRelu.Options)
 
 
 def _holds(
-    strides: Sequence[int], dilations: Sequence[int], padding_list: Sequence[int]
+    min_input: object,
+    max_input: object,
+    strides: Sequence[int],
+    dilations: Sequence[int],
+    padding_list: Sequence[int],
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
@@ -379,6 +387,8 @@ def _holds(
                     and most_of(padding_list) < 2147483648
                 )
             )
+            and elements_of(min_input) == 1
+            and elements_of(max_input) == 1
         )
     except Exception:
         return False
@@ -503,7 +513,8 @@ def quantized_depthwise_conv2d_with_bias_and_relu(
     Raises:
         OpError: the op refuses an argument. The call needs `least(strides, dilations)
             >= -2**31 and most(strides, dilations) < 2**31`, `len(padding_list) == 0 or
-            least(padding_list) >= -2**31 and most(padding_list) < 2**31`.
+            least(padding_list) >= -2**31 and most(padding_list) < 2**31`,
+            `elements(min_input, max_input) == 1`.
 
     Example:
         >>> with tf.Graph().as_default():
@@ -519,7 +530,9 @@ def quantized_depthwise_conv2d_with_bias_and_relu(
     fast_path_error = None
     _result: QuantizedDepthwiseConv2DWithBiasAndReluOutputs[UOutType]
     try:
-        if is_eager() and _holds(strides, dilations, padding_list):
+        if is_eager() and _holds(
+            min_input, max_input, strides, dilations, padding_list
+        ):
             _result = QuantizedDepthwiseConv2DWithBiasAndReluOutputs._make(
                 execute(
                     "QuantizedDepthwiseConv2DWithBiasAndRelu",

@@ -22,6 +22,7 @@ from opwright_runtime.gencode import (
     merging,
     most_of,
     new,
+    rank_of,
     sizes_of,
     text_of,
 )
@@ -98,6 +99,7 @@ class Dequantize(TensorOp[Dtype]):
         "axis != -1 or elements(min_range, max_range) == 1",
         "most(shape(input)) < 2**31",
         'axis != -1 or mode != "SCALED" or elements(input) > 0',
+        "axis < 0 or axis >= rank(input) or rank(min_range, max_range) == 1 or shape(input)[axis] == 1",
     )
     SHAPES = {
         "input": "where((*x,), len(x) > axis)",
@@ -234,7 +236,9 @@ class Dequantize(TensorOp[Dtype]):
                 `-2**31 <= axis < 2**31`,
                 `axis != -1 or elements(min_range, max_range) == 1`,
                 `most(shape(input)) < 2**31`,
-                `axis != -1 or mode != "SCALED" or elements(input) > 0`.
+                `axis != -1 or mode != "SCALED" or elements(input) > 0`, `axis < 0 or
+                axis >= rank(input) or rank(min_range, max_range) == 1 or
+                shape(input)[axis] == 1`.
 
         Example:
             >>> x = tf.bitcast(np.array([0, 51, 255], np.uint8), tf.quint8)
@@ -296,8 +300,20 @@ def _holds(
             -2147483648 <= axis < 2147483648
             and (axis != -1 or elements_of(min_range) == 1)
             and (axis != -1 or elements_of(max_range) == 1)
-            and most_of(sizes_of(input)) < 2147483648
+            and most_of((_sizes_of_input := sizes_of(input))) < 2147483648
             and (axis != -1 or text_of(mode) != "SCALED" or elements_of(input) > 0)
+            and (
+                axis < 0
+                or axis >= rank_of(input)
+                or rank_of(min_range) == 1
+                or (_sizes_of_input[axis] == 1)
+            )
+            and (
+                axis < 0
+                or axis >= rank_of(input)
+                or rank_of(max_range) == 1
+                or (_sizes_of_input[axis] == 1)
+            )
         )
     except Exception:
         return False
@@ -389,7 +405,9 @@ def dequantize(
         OpError: the op refuses an argument. The call needs `-2**31 <= axis < 2**31`,
             `axis != -1 or elements(min_range, max_range) == 1`,
             `most(shape(input)) < 2**31`,
-            `axis != -1 or mode != "SCALED" or elements(input) > 0`.
+            `axis != -1 or mode != "SCALED" or elements(input) > 0`, `axis < 0 or axis
+            >= rank(input) or rank(min_range, max_range) == 1 or shape(input)[axis] ==
+            1`.
 
     Example:
         >>> x = tf.bitcast(np.array([0, 51, 255], np.uint8), tf.quint8)

@@ -18,12 +18,15 @@ from opwright_runtime.gencode import (
     as_dtype,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
     fits,
+    has_room,
     is_eager,
     merging,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -102,6 +105,9 @@ class UniformQuantizedDot(TensorOp[Tout]):
     """
 
     OP_NAME = "UniformQuantizedDot"
+    REQUIRES = (
+        'elements(lhs) > 0 or shape(lhs)[0] * shape(rhs)[1] < 2**63 and memory("qint32", shape(lhs)[0], shape(rhs)[1])',
+    )
     SHAPES = {
         "lhs": "(m, k)",
         "rhs": "(k, n)",
@@ -238,7 +244,9 @@ class UniformQuantizedDot(TensorOp[Tout]):
             output: `Tout`, `m n`. The product, as integers.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(lhs) > 0 or
+                shape(lhs)[0] * shape(rhs)[1] < 2**63 and memory("qint32",
+                shape(lhs)[0], shape(rhs)[1])`.
 
         Example:
             >>> a, b = (tf.bitcast(np.int8(v), tf.qint8) for v in ([[1, 2]], [[3], [4]]))
@@ -277,6 +285,7 @@ class UniformQuantizedDot(TensorOp[Tout]):
                     or fits(TInt32, output_zero_points)
                 )
                 and (type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs))
+                and _holds(lhs, rhs)
             ):
                 op.output = execute(
                     "UniformQuantizedDot",
@@ -343,6 +352,17 @@ class UniformQuantizedDot(TensorOp[Tout]):
 
 DEFAULTS = UniformQuantizedDot.Options()
 MERGE = merging(UniformQuantizedDot.Options)
+
+
+def _holds(lhs: object, rhs: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(lhs) > 0 or (
+            sizes_of(lhs)[0] * sizes_of(rhs)[1] < 9223372036854775808
+            and has_room("qint32", sizes_of(lhs)[0], sizes_of(rhs)[1])
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -418,7 +438,9 @@ def uniform_quantized_dot(
         output: `Tout`, `m n`. The product, as integers.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(lhs) > 0 or
+            shape(lhs)[0] * shape(rhs)[1] < 2**63 and memory("qint32", shape(lhs)[0],
+            shape(rhs)[1])`.
 
     Example:
         >>> a, b = (tf.bitcast(np.int8(v), tf.qint8) for v in ([[1, 2]], [[3], [4]]))
@@ -455,6 +477,7 @@ def uniform_quantized_dot(
                 or fits(TInt32, output_zero_points)
             )
             and (type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs))
+            and _holds(lhs, rhs)
         ):
             _result = execute(
                 "UniformQuantizedDot",

@@ -16,11 +16,14 @@ from opwright_runtime.gencode import (
     as_dtype,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
+    has_room,
     is_eager,
     merging,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -94,6 +97,9 @@ class UniformQuantizedDotHybrid(TensorOp[Tout]):
     """
 
     OP_NAME = "UniformQuantizedDotHybrid"
+    REQUIRES = (
+        'elements(lhs) > 0 or shape(lhs)[0] * shape(rhs)[1] < 2**63 and memory("float32", shape(lhs)[0], shape(rhs)[1])',
+    )
     SHAPES = {
         "lhs": "(m, k)",
         "rhs": "(k, n)",
@@ -187,7 +193,9 @@ class UniformQuantizedDotHybrid(TensorOp[Tout]):
             output: `Tout`, `m n`. The product, as floats.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(lhs) > 0 or
+                shape(lhs)[0] * shape(rhs)[1] < 2**63 and memory("float32",
+                shape(lhs)[0], shape(rhs)[1])`.
 
         Example:
             >>> rhs = tf.bitcast(np.array([[3], [4]], np.int8), tf.qint8)
@@ -212,6 +220,7 @@ class UniformQuantizedDotHybrid(TensorOp[Tout]):
                     and -2147483648 <= rhs_zero_points <= 2147483647
                     or fits(TInt32, rhs_zero_points)
                 )
+                and _holds(lhs, rhs)
             ):
                 op.output = execute(
                     "UniformQuantizedDotHybrid",
@@ -247,6 +256,17 @@ class UniformQuantizedDotHybrid(TensorOp[Tout]):
 
 DEFAULTS = UniformQuantizedDotHybrid.Options()
 MERGE = merging(UniformQuantizedDotHybrid.Options)
+
+
+def _holds(lhs: object, rhs: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(lhs) > 0 or (
+            sizes_of(lhs)[0] * sizes_of(rhs)[1] < 9223372036854775808
+            and has_room("float32", sizes_of(lhs)[0], sizes_of(rhs)[1])
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -304,7 +324,9 @@ def uniform_quantized_dot_hybrid(
         output: `Tout`, `m n`. The product, as floats.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(lhs) > 0 or
+            shape(lhs)[0] * shape(rhs)[1] < 2**63 and memory("float32", shape(lhs)[0],
+            shape(rhs)[1])`.
 
     Example:
         >>> rhs = tf.bitcast(np.array([[3], [4]], np.int8), tf.qint8)
@@ -319,11 +341,15 @@ def uniform_quantized_dot_hybrid(
     fast_path_error = None
     _result: Output[Uout]
     try:
-        if is_eager() and (
-            type(rhs_zero_points) is EagerTensor
-            or type(rhs_zero_points) is int
-            and -2147483648 <= rhs_zero_points <= 2147483647
-            or fits(TInt32, rhs_zero_points)
+        if (
+            is_eager()
+            and (
+                type(rhs_zero_points) is EagerTensor
+                or type(rhs_zero_points) is int
+                and -2147483648 <= rhs_zero_points <= 2147483647
+                or fits(TInt32, rhs_zero_points)
+            )
+            and _holds(lhs, rhs)
         ):
             _result = execute(
                 "UniformQuantizedDotHybrid",

@@ -16,9 +16,13 @@ from opwright_runtime.gencode import (
     default,
     describe_missing_args,
     execute,
+    extents_of,
     is_eager,
     merging,
+    most_of,
     new,
+    ranks_of,
+    shapes_of,
 )
 from typing_extensions import Never
 
@@ -77,6 +81,10 @@ class Barrier(TensorOp[TString]):
     """
 
     OP_NAME = "Barrier"
+    REQUIRES = (
+        "most(extents(shapes)) < 2**32",
+        "most(ranks(shapes)) < 254",
+    )
     SHAPES = {
         "handle": "(2,)",
     }
@@ -182,7 +190,8 @@ class Barrier(TensorOp[TString]):
                 and of itself.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `most(extents(shapes)) < 2**32`, `most(ranks(shapes)) < 254`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -199,7 +208,7 @@ class Barrier(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(opts.shapes):
                 op.handle = execute(
                     "Barrier",
                     None,
@@ -233,6 +242,17 @@ class Barrier(TensorOp[TString]):
 
 DEFAULTS = Barrier.Options()
 MERGE = merging(Barrier.Options)
+
+
+def _holds(shapes: Sequence[object]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            most_of(extents_of((_shapes_of_shapes := shapes_of(shapes)))) < 4294967296
+            and most_of(ranks_of(_shapes_of_shapes)) < 254
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -279,7 +299,8 @@ def barrier(
             of itself.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `most(extents(shapes)) < 2**32`, `most(ranks(shapes)) < 254`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -295,7 +316,7 @@ def barrier(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if is_eager():
+        if is_eager() and _holds(shapes):
             _result = execute(
                 "Barrier",
                 name,

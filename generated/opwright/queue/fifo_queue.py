@@ -16,9 +16,13 @@ from opwright_runtime.gencode import (
     default,
     describe_missing_args,
     execute,
+    extents_of,
     is_eager,
     merging,
+    most_of,
     new,
+    ranks_of,
+    shapes_of,
 )
 from typing_extensions import Never
 
@@ -79,6 +83,10 @@ class FIFOQueue(TensorOp[TString]):
     """
 
     OP_NAME = "FIFOQueue"
+    REQUIRES = (
+        "most(extents(shapes)) < 2**32",
+        "most(ranks(shapes)) < 254",
+    )
     SHAPES = {
         "handle": "(2,)",
     }
@@ -187,7 +195,8 @@ class FIFOQueue(TensorOp[TString]):
                 and its own.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `most(extents(shapes)) < 2**32`, `most(ranks(shapes)) < 254`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -204,7 +213,7 @@ class FIFOQueue(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(opts.shapes):
                 op.handle = execute(
                     "FIFOQueue",
                     None,
@@ -238,6 +247,17 @@ class FIFOQueue(TensorOp[TString]):
 
 DEFAULTS = FIFOQueue.Options()
 MERGE = merging(FIFOQueue.Options)
+
+
+def _holds(shapes: Sequence[object]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            most_of(extents_of((_shapes_of_shapes := shapes_of(shapes)))) < 4294967296
+            and most_of(ranks_of(_shapes_of_shapes)) < 254
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -288,7 +308,8 @@ def fifo_queue(
             its own.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `most(extents(shapes)) < 2**32`, `most(ranks(shapes)) < 254`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -304,7 +325,7 @@ def fifo_queue(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if is_eager():
+        if is_eager() and _holds(shapes):
             _result = execute(
                 "FIFOQueue",
                 name,

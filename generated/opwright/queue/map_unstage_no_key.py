@@ -15,9 +15,11 @@ from opwright_runtime.gencode import (
     as_dtypes,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
+    least_of,
     merging,
     new,
 )
@@ -85,6 +87,10 @@ class MapUnstageNoKey(Op):
     """
 
     OP_NAME = "MapUnstageNoKey"
+    REQUIRES = (
+        "elements(indices) <= len(dtypes)",
+        "least(indices) >= 0",
+    )
     SHAPES = {
         "indices": "(m,)",
         "key": "()",
@@ -197,7 +203,8 @@ class MapUnstageNoKey(Op):
                 staged.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(indices) <= len(dtypes)`, `least(indices) >= 0`.
 
         Example:
             >>> queue = opwright.queue
@@ -221,6 +228,7 @@ class MapUnstageNoKey(Op):
                     and -2147483648 <= indices <= 2147483647
                     or fits(TInt32, indices)
                 )
+                and _holds(indices, dtypes)
             ):
                 op.key, op.values = execute(
                     "MapUnstageNoKey",
@@ -256,6 +264,14 @@ class MapUnstageNoKey(Op):
 
 DEFAULTS = MapUnstageNoKey.Options()
 MERGE = merging(MapUnstageNoKey.Options)
+
+
+def _holds(indices: object, dtypes: Sequence[object]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(indices) <= len(dtypes) and least_of(indices) >= 0
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -307,7 +323,8 @@ def map_unstage_no_key(
         values: list of tensors of `dtypes`, `...`. Its components, as they were staged.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(indices) <= len(dtypes)`, `least(indices) >= 0`.
 
     Example:
         >>> queue = opwright.queue
@@ -321,11 +338,15 @@ def map_unstage_no_key(
     fast_path_error = None
     _result: MapUnstageNoKeyOutputs
     try:
-        if is_eager() and (
-            type(indices) is EagerTensor
-            or type(indices) is int
-            and -2147483648 <= indices <= 2147483647
-            or fits(TInt32, indices)
+        if (
+            is_eager()
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+            and _holds(indices, dtypes)
         ):
             _result = MapUnstageNoKeyOutputs._make(
                 execute(

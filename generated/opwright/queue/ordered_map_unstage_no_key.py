@@ -15,9 +15,11 @@ from opwright_runtime.gencode import (
     as_dtypes,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
+    least_of,
     merging,
     new,
 )
@@ -90,6 +92,10 @@ class OrderedMapUnstageNoKey(Op):
     """
 
     OP_NAME = "OrderedMapUnstageNoKey"
+    REQUIRES = (
+        "elements(indices) <= len(dtypes)",
+        "least(indices) >= 0",
+    )
     SHAPES = {
         "indices": "(m,)",
         "key": "()",
@@ -203,7 +209,8 @@ class OrderedMapUnstageNoKey(Op):
                 staged.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(indices) <= len(dtypes)`, `least(indices) >= 0`.
 
         Example:
             >>> queue = opwright.queue
@@ -227,6 +234,7 @@ class OrderedMapUnstageNoKey(Op):
                     and -2147483648 <= indices <= 2147483647
                     or fits(TInt32, indices)
                 )
+                and _holds(indices, dtypes)
             ):
                 op.key, op.values = execute(
                     "OrderedMapUnstageNoKey",
@@ -262,6 +270,14 @@ class OrderedMapUnstageNoKey(Op):
 
 DEFAULTS = OrderedMapUnstageNoKey.Options()
 MERGE = merging(OrderedMapUnstageNoKey.Options)
+
+
+def _holds(indices: object, dtypes: Sequence[object]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(indices) <= len(dtypes) and least_of(indices) >= 0
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -314,7 +330,8 @@ def ordered_map_unstage_no_key(
         values: list of tensors of `dtypes`, `...`. Its components, as they were staged.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(indices) <= len(dtypes)`, `least(indices) >= 0`.
 
     Example:
         >>> queue = opwright.queue
@@ -328,11 +345,15 @@ def ordered_map_unstage_no_key(
     fast_path_error = None
     _result: OrderedMapUnstageNoKeyOutputs
     try:
-        if is_eager() and (
-            type(indices) is EagerTensor
-            or type(indices) is int
-            and -2147483648 <= indices <= 2147483647
-            or fits(TInt32, indices)
+        if (
+            is_eager()
+            and (
+                type(indices) is EagerTensor
+                or type(indices) is int
+                and -2147483648 <= indices <= 2147483647
+                or fits(TInt32, indices)
+            )
+            and _holds(indices, dtypes)
         ):
             _result = OrderedMapUnstageNoKeyOutputs._make(
                 execute(

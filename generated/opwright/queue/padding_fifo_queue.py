@@ -18,9 +18,13 @@ from opwright_runtime.gencode import (
     default,
     describe_missing_args,
     execute,
+    extents_of,
     is_eager,
     merging,
+    most_of,
     new,
+    ranks_of,
+    shapes_of,
 )
 from typing_extensions import Never
 
@@ -84,6 +88,10 @@ class PaddingFIFOQueue(TensorOp[TString]):
     """
 
     OP_NAME = "PaddingFIFOQueue"
+    REQUIRES = (
+        "most(extents(shapes)) < 2**32",
+        "most(ranks(shapes)) < 254",
+    )
     SHAPES = {
         "handle": "(2,)",
     }
@@ -194,7 +202,8 @@ class PaddingFIFOQueue(TensorOp[TString]):
                 and its own.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `most(extents(shapes)) < 2**32`, `most(ranks(shapes)) < 254`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -212,7 +221,7 @@ class PaddingFIFOQueue(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(opts.shapes):
                 op.handle = execute(
                     "PaddingFIFOQueue",
                     None,
@@ -246,6 +255,17 @@ class PaddingFIFOQueue(TensorOp[TString]):
 
 DEFAULTS = PaddingFIFOQueue.Options()
 MERGE = merging(PaddingFIFOQueue.Options)
+
+
+def _holds(shapes: Sequence[object]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            most_of(extents_of((_shapes_of_shapes := shapes_of(shapes)))) < 4294967296
+            and most_of(ranks_of(_shapes_of_shapes)) < 254
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -298,7 +318,8 @@ def padding_fifo_queue(
             its own.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `most(extents(shapes)) < 2**32`, `most(ranks(shapes)) < 254`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -315,7 +336,7 @@ def padding_fifo_queue(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if is_eager():
+        if is_eager() and _holds(shapes):
             _result = execute(
                 "PaddingFIFOQueue",
                 name,

@@ -23,6 +23,7 @@ from opwright_runtime.gencode import (
     merging,
     most_of,
     new,
+    ranks_of,
     shapes_of,
 )
 from typing_extensions import Never
@@ -86,7 +87,10 @@ class PaddingFIFOQueueV2(TensorOp[TResource]):
     """
 
     OP_NAME = "PaddingFIFOQueueV2"
-    REQUIRES = ("most(extents(shapes)) < 2**63",)
+    REQUIRES = (
+        "most(extents(shapes)) < 2**32",
+        "most(ranks(shapes)) < 254",
+    )
     SHAPES = {
         "handle": "()",
     }
@@ -196,7 +200,7 @@ class PaddingFIFOQueueV2(TensorOp[TResource]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `most(extents(shapes)) < 2**63`.
+                `most(extents(shapes)) < 2**32`, `most(ranks(shapes)) < 254`.
 
         Example:
             >>> rows = padding_fifo_queue_v2(
@@ -253,7 +257,10 @@ MERGE = merging(PaddingFIFOQueueV2.Options)
 def _holds(shapes: Sequence[object]) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return most_of(extents_of(shapes_of(shapes))) < 9223372036854775808
+        return (
+            most_of(extents_of((_shapes_of_shapes := shapes_of(shapes)))) < 4294967296
+            and most_of(ranks_of(_shapes_of_shapes)) < 254
+        )
     except Exception:
         return False
 
@@ -308,7 +315,7 @@ def padding_fifo_queue_v2(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `most(extents(shapes)) < 2**63`.
+            `most(extents(shapes)) < 2**32`, `most(ranks(shapes)) < 254`.
 
     Example:
         >>> rows = padding_fifo_queue_v2(

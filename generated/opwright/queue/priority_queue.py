@@ -16,9 +16,13 @@ from opwright_runtime.gencode import (
     default,
     describe_missing_args,
     execute,
+    extents_of,
     is_eager,
     merging,
+    most_of,
     new,
+    ranks_of,
+    shapes_of,
 )
 from typing_extensions import Never
 
@@ -81,6 +85,10 @@ class PriorityQueue(TensorOp[TString]):
     """
 
     OP_NAME = "PriorityQueue"
+    REQUIRES = (
+        "most(extents(shapes)) < 2**32",
+        "most(ranks(shapes)) < 254",
+    )
     SHAPES = {
         "handle": "(2,)",
     }
@@ -187,7 +195,8 @@ class PriorityQueue(TensorOp[TString]):
                 and its own.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `most(extents(shapes)) < 2**32`, `most(ranks(shapes)) < 254`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -204,7 +213,7 @@ class PriorityQueue(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(shapes):
                 op.handle = execute(
                     "PriorityQueue",
                     None,
@@ -238,6 +247,17 @@ class PriorityQueue(TensorOp[TString]):
 
 DEFAULTS = PriorityQueue.Options()
 MERGE = merging(PriorityQueue.Options)
+
+
+def _holds(shapes: Sequence[object]) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            most_of(extents_of((_shapes_of_shapes := shapes_of(shapes)))) < 4294967296
+            and most_of(ranks_of(_shapes_of_shapes)) < 254
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -289,7 +309,8 @@ def priority_queue(
             its own.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `most(extents(shapes)) < 2**32`, `most(ranks(shapes)) < 254`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -305,7 +326,7 @@ def priority_queue(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if is_eager():
+        if is_eager() and _holds(shapes):
             _result = execute(
                 "PriorityQueue",
                 name,

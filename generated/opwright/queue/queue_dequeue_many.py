@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     as_dtypes,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
@@ -83,6 +84,7 @@ class QueueDequeueMany(Op):
     """
 
     OP_NAME = "QueueDequeueMany"
+    REQUIRES = ("elements(n) >= 1",)
     SHAPES = {
         "handle": "(2,)",
         "n": "()",
@@ -164,7 +166,7 @@ class QueueDequeueMany(Op):
                 tensor for each component, with a row for each element.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(n) >= 1`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -190,6 +192,7 @@ class QueueDequeueMany(Op):
                     and -2147483648 <= n <= 2147483647
                     or fits(TInt32, n)
                 )
+                and _holds(n)
             ):
                 op.components = execute(
                     "QueueDequeueMany",
@@ -214,6 +217,14 @@ class QueueDequeueMany(Op):
 
 DEFAULTS = QueueDequeueMany.Options()
 MERGE = merging(QueueDequeueMany.Options)
+
+
+def _holds(n: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(n) >= 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -260,7 +271,7 @@ def queue_dequeue_many(
             tensor for each component, with a row for each element.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(n) >= 1`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -276,11 +287,15 @@ def queue_dequeue_many(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if is_eager() and (
-            type(n) is EagerTensor
-            or type(n) is int
-            and -2147483648 <= n <= 2147483647
-            or fits(TInt32, n)
+        if (
+            is_eager()
+            and (
+                type(n) is EagerTensor
+                or type(n) is int
+                and -2147483648 <= n <= 2147483647
+                or fits(TInt32, n)
+            )
+            and _holds(n)
         ):
             _result = execute(
                 "QueueDequeueMany",

@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     as_dtypes,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
@@ -76,6 +77,7 @@ class QueueDequeueManyV2(Op):
     """
 
     OP_NAME = "QueueDequeueManyV2"
+    REQUIRES = ("elements(n) >= 1",)
     SHAPES = {
         "handle": "()",
         "n": "()",
@@ -152,7 +154,7 @@ class QueueDequeueManyV2(Op):
                 tensor for each component, with a row for each element.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(n) >= 1`.
 
         Example:
             >>> points = tf.queue.FIFOQueue(10, [tf.int32], shapes=[[2]])
@@ -176,6 +178,7 @@ class QueueDequeueManyV2(Op):
                     and -2147483648 <= n <= 2147483647
                     or fits(TInt32, n)
                 )
+                and _holds(n)
             ):
                 op.components = execute(
                     "QueueDequeueManyV2",
@@ -200,6 +203,14 @@ class QueueDequeueManyV2(Op):
 
 DEFAULTS = QueueDequeueManyV2.Options()
 MERGE = merging(QueueDequeueManyV2.Options)
+
+
+def _holds(n: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(n) >= 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -242,7 +253,7 @@ def queue_dequeue_many_v2(
             tensor for each component, with a row for each element.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(n) >= 1`.
 
     Example:
         >>> points = tf.queue.FIFOQueue(10, [tf.int32], shapes=[[2]])
@@ -256,11 +267,15 @@ def queue_dequeue_many_v2(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if is_eager() and (
-            type(n) is EagerTensor
-            or type(n) is int
-            and -2147483648 <= n <= 2147483647
-            or fits(TInt32, n)
+        if (
+            is_eager()
+            and (
+                type(n) is EagerTensor
+                or type(n) is int
+                and -2147483648 <= n <= 2147483647
+                or fits(TInt32, n)
+            )
+            and _holds(n)
         ):
             _result = execute(
                 "QueueDequeueManyV2",

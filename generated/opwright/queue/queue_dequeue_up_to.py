@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     as_dtypes,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
@@ -77,6 +78,7 @@ class QueueDequeueUpTo(Op):
     """
 
     OP_NAME = "QueueDequeueUpTo"
+    REQUIRES = ("elements(n) >= 1",)
     SHAPES = {
         "handle": "(2,)",
         "n": "()",
@@ -154,7 +156,7 @@ class QueueDequeueUpTo(Op):
                 elements, a tensor for each component, with a row for each element.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(n) >= 1`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -179,6 +181,7 @@ class QueueDequeueUpTo(Op):
                     and -2147483648 <= n <= 2147483647
                     or fits(TInt32, n)
                 )
+                and _holds(n)
             ):
                 op.components = execute(
                     "QueueDequeueUpTo",
@@ -203,6 +206,14 @@ class QueueDequeueUpTo(Op):
 
 DEFAULTS = QueueDequeueUpTo.Options()
 MERGE = merging(QueueDequeueUpTo.Options)
+
+
+def _holds(n: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(n) >= 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -246,7 +257,7 @@ def queue_dequeue_up_to(
             tensor for each component, with a row for each element.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(n) >= 1`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -261,11 +272,15 @@ def queue_dequeue_up_to(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if is_eager() and (
-            type(n) is EagerTensor
-            or type(n) is int
-            and -2147483648 <= n <= 2147483647
-            or fits(TInt32, n)
+        if (
+            is_eager()
+            and (
+                type(n) is EagerTensor
+                or type(n) is int
+                and -2147483648 <= n <= 2147483647
+                or fits(TInt32, n)
+            )
+            and _holds(n)
         ):
             _result = execute(
                 "QueueDequeueUpTo",

@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     as_dtypes,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
@@ -77,6 +78,7 @@ class QueueDequeueUpToV2(Op):
     """
 
     OP_NAME = "QueueDequeueUpToV2"
+    REQUIRES = ("elements(n) >= 1",)
     SHAPES = {
         "handle": "()",
         "n": "()",
@@ -150,7 +152,7 @@ class QueueDequeueUpToV2(Op):
                 elements, a tensor for each component, with a row for each element.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(n) >= 1`.
 
         Example:
             >>> queue = tf.queue.FIFOQueue(10, [tf.int32], shapes=[[]])
@@ -176,6 +178,7 @@ class QueueDequeueUpToV2(Op):
                     and -2147483648 <= n <= 2147483647
                     or fits(TInt32, n)
                 )
+                and _holds(n)
             ):
                 op.components = execute(
                     "QueueDequeueUpToV2",
@@ -200,6 +203,14 @@ class QueueDequeueUpToV2(Op):
 
 DEFAULTS = QueueDequeueUpToV2.Options()
 MERGE = merging(QueueDequeueUpToV2.Options)
+
+
+def _holds(n: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(n) >= 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -239,7 +250,7 @@ def queue_dequeue_up_to_v2(
             tensor for each component, with a row for each element.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(n) >= 1`.
 
     Example:
         >>> queue = tf.queue.FIFOQueue(10, [tf.int32], shapes=[[]])
@@ -255,11 +266,15 @@ def queue_dequeue_up_to_v2(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if is_eager() and (
-            type(n) is EagerTensor
-            or type(n) is int
-            and -2147483648 <= n <= 2147483647
-            or fits(TInt32, n)
+        if (
+            is_eager()
+            and (
+                type(n) is EagerTensor
+                or type(n) is int
+                and -2147483648 <= n <= 2147483647
+                or fits(TInt32, n)
+            )
+            and _holds(n)
         ):
             _result = execute(
                 "QueueDequeueUpToV2",

@@ -16,6 +16,9 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    rank_of,
+    sizes_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -73,6 +76,10 @@ class QueueEnqueueMany(Op):
     """
 
     OP_NAME = "QueueEnqueueMany"
+    REQUIRES = (
+        "rank(components) >= 1",
+        "shape(components)[0] < 2**31",
+    )
     SHAPES = {
         "handle": "(2,)",
         "components": "(n, *x[i])",
@@ -147,7 +154,8 @@ class QueueEnqueueMany(Op):
                     other number is refused.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(components) >= 1`,
+                `shape(components)[0] < 2**31`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -162,7 +170,7 @@ class QueueEnqueueMany(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(components):
                 execute(
                     "QueueEnqueueMany",
                     None,
@@ -184,6 +192,19 @@ class QueueEnqueueMany(Op):
 
 DEFAULTS = QueueEnqueueMany.Options()
 MERGE = merging(QueueEnqueueMany.Options)
+
+
+def _holds(components: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return all(
+            rank_of(_components) >= 1 for _components in tensors_of(components)
+        ) and all(
+            sizes_of(_components)[0] < 2147483648
+            for _components in tensors_of(components)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -226,7 +247,8 @@ def queue_enqueue_many(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(components) >= 1`,
+            `shape(components)[0] < 2**31`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -240,7 +262,7 @@ def queue_enqueue_many(
     fast_path_error = None
     _result: Operation | None
     try:
-        if is_eager():
+        if is_eager() and _holds(components):
             _result = execute(
                 "QueueEnqueueMany", name, handle, components, "timeout_ms", timeout_ms
             )

@@ -18,6 +18,9 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    rank_of,
+    sizes_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -71,6 +74,10 @@ class QueueEnqueueManyV2(Op):
     """
 
     OP_NAME = "QueueEnqueueManyV2"
+    REQUIRES = (
+        "rank(components) >= 1",
+        "shape(components)[0] < 2**31",
+    )
     SHAPES = {
         "handle": "()",
         "components": "(n, *x[i])",
@@ -141,7 +148,8 @@ class QueueEnqueueManyV2(Op):
                     other number is refused.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(components) >= 1`,
+                `shape(components)[0] < 2**31`.
 
         Example:
             >>> numbers = tf.queue.FIFOQueue(10, [tf.int32])
@@ -155,7 +163,7 @@ class QueueEnqueueManyV2(Op):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(components):
                 execute(
                     "QueueEnqueueManyV2",
                     None,
@@ -177,6 +185,19 @@ class QueueEnqueueManyV2(Op):
 
 DEFAULTS = QueueEnqueueManyV2.Options()
 MERGE = merging(QueueEnqueueManyV2.Options)
+
+
+def _holds(components: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return all(
+            rank_of(_components) >= 1 for _components in tensors_of(components)
+        ) and all(
+            sizes_of(_components)[0] < 2147483648
+            for _components in tensors_of(components)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -215,7 +236,8 @@ def queue_enqueue_many_v2(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(components) >= 1`,
+            `shape(components)[0] < 2**31`.
 
     Example:
         >>> numbers = tf.queue.FIFOQueue(10, [tf.int32])
@@ -228,7 +250,7 @@ def queue_enqueue_many_v2(
     fast_path_error = None
     _result: Operation | None
     try:
-        if is_eager():
+        if is_eager() and _holds(components):
             _result = execute(
                 "QueueEnqueueManyV2", name, handle, components, "timeout_ms", timeout_ms
             )

@@ -18,10 +18,14 @@ from opwright_runtime.gencode import (
     default,
     describe_missing_args,
     execute,
+    extents_of,
     has_room,
     is_eager,
     merging,
+    most_of,
     new,
+    ranks_of,
+    shapes_of,
 )
 from typing_extensions import Never
 
@@ -85,7 +89,11 @@ class RandomShuffleQueue(TensorOp[TString]):
     """
 
     OP_NAME = "RandomShuffleQueue"
-    REQUIRES = ('memory("complex128", 2, min_after_dequeue)',)
+    REQUIRES = (
+        'memory("complex128", 2, min_after_dequeue)',
+        "most(extents(shapes)) < 2**32",
+        "most(ranks(shapes)) < 254",
+    )
     SHAPES = {
         "handle": "(2,)",
     }
@@ -233,7 +241,8 @@ class RandomShuffleQueue(TensorOp[TString]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `memory("complex128", 2, min_after_dequeue)`.
+                `memory("complex128", 2, min_after_dequeue)`,
+                `most(extents(shapes)) < 2**32`, `most(ranks(shapes)) < 254`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -249,7 +258,11 @@ class RandomShuffleQueue(TensorOp[TString]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager() and _holds(opts.min_after_dequeue):
+            if (
+                scope.eager
+                and is_eager()
+                and _holds(opts.shapes, opts.min_after_dequeue)
+            ):
                 op.handle = execute(
                     "RandomShuffleQueue",
                     None,
@@ -294,10 +307,15 @@ DEFAULTS = RandomShuffleQueue.Options()
 MERGE = merging(RandomShuffleQueue.Options)
 
 
-def _holds(min_after_dequeue: int) -> bool:
+def _holds(shapes: Sequence[object], min_after_dequeue: int) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room("complex128", 2, min_after_dequeue)
+        return (
+            has_room("complex128", 2, min_after_dequeue)
+            and most_of(extents_of((_shapes_of_shapes := shapes_of(shapes))))
+            < 4294967296
+            and most_of(ranks_of(_shapes_of_shapes)) < 254
+        )
     except Exception:
         return False
 
@@ -361,7 +379,8 @@ def random_shuffle_queue(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `memory("complex128", 2, min_after_dequeue)`.
+            `memory("complex128", 2, min_after_dequeue)`,
+            `most(extents(shapes)) < 2**32`, `most(ranks(shapes)) < 254`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -376,7 +395,7 @@ def random_shuffle_queue(
     fast_path_error = None
     _result: Output[TString]
     try:
-        if is_eager() and _holds(min_after_dequeue):
+        if is_eager() and _holds(shapes, min_after_dequeue):
             _result = execute(
                 "RandomShuffleQueue",
                 name,

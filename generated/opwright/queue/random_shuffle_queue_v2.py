@@ -22,6 +22,7 @@ from opwright_runtime.gencode import (
     merging,
     most_of,
     new,
+    ranks_of,
     shapes_of,
 )
 from typing_extensions import Never
@@ -87,8 +88,9 @@ class RandomShuffleQueueV2(TensorOp[TResource]):
 
     OP_NAME = "RandomShuffleQueueV2"
     REQUIRES = (
-        "most(extents(shapes)) < 2**63",
+        "most(extents(shapes)) < 2**32",
         'memory("complex128", 2, min_after_dequeue)',
+        "most(ranks(shapes)) < 254",
     )
     SHAPES = {
         "handle": "()",
@@ -236,8 +238,9 @@ class RandomShuffleQueueV2(TensorOp[TResource]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `most(extents(shapes)) < 2**63`,
-                `memory("complex128", 2, min_after_dequeue)`.
+                `most(extents(shapes)) < 2**32`,
+                `memory("complex128", 2, min_after_dequeue)`,
+                `most(ranks(shapes)) < 254`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -305,9 +308,11 @@ MERGE = merging(RandomShuffleQueueV2.Options)
 def _holds(shapes: Sequence[object], min_after_dequeue: int) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return most_of(
-            extents_of(shapes_of(shapes))
-        ) < 9223372036854775808 and has_room("complex128", 2, min_after_dequeue)
+        return (
+            most_of(extents_of((_shapes_of_shapes := shapes_of(shapes)))) < 4294967296
+            and has_room("complex128", 2, min_after_dequeue)
+            and most_of(ranks_of(_shapes_of_shapes)) < 254
+        )
     except Exception:
         return False
 
@@ -371,8 +376,8 @@ def random_shuffle_queue_v2(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `most(extents(shapes)) < 2**63`,
-            `memory("complex128", 2, min_after_dequeue)`.
+            `most(extents(shapes)) < 2**32`,
+            `memory("complex128", 2, min_after_dequeue)`, `most(ranks(shapes)) < 254`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:

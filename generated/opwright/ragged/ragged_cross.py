@@ -14,15 +14,19 @@ from opwright_runtime.gencode import (
     all_tensors,
     as_bool,
     as_dtype,
+    contents_of,
     crosses_of,
     describe_missing_args,
     dtype_name,
     dtype_of,
+    elements_of,
     execute,
     fits,
     has_room,
     is_eager,
     new,
+    rank_of,
+    sizes_of,
     tensors_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -121,6 +125,11 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
 
     OP_NAME = "RaggedCross"
     REQUIRES = (
+        "rank(sparse_indices) == 2",
+        "elements(sparse_values) == 0 or shape(sparse_indices)[1] > 0",
+        "shape(sparse_indices)[0] >= elements(sparse_values)",
+        "0 <= contents(sparse_shape)[0] < 2**31",
+        'memory("int64", 2, contents(sparse_shape)[0])',
         "dtype(ragged_row_splits) == out_row_splits_type",
         "memory(out_values_type, crosses(sparse_indices, dense_inputs, ragged_row_splits))",
     )
@@ -217,6 +226,11 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
+                `rank(sparse_indices) == 2`,
+                `elements(sparse_values) == 0 or shape(sparse_indices)[1] > 0`,
+                `shape(sparse_indices)[0] >= elements(sparse_values)`,
+                `0 <= contents(sparse_shape)[0] < 2**31`,
+                `memory("int64", 2, contents(sparse_shape)[0])`,
                 `dtype(ragged_row_splits) == out_row_splits_type`,
                 `memory(out_values_type, crosses(sparse_indices, dense_inputs,
                 ragged_row_splits))`.
@@ -243,6 +257,8 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
                 and _holds(
                     ragged_row_splits,
                     sparse_indices,
+                    sparse_values,
+                    sparse_shape,
                     dense_inputs,
                     out_values_type,
                     out_row_splits_type,
@@ -307,18 +323,47 @@ class RaggedCross(Op, Generic[OutValuesType, OutRowSplitsType]):
 def _holds(
     ragged_row_splits: object,
     sparse_indices: object,
+    sparse_values: object,
+    sparse_shape: object,
     dense_inputs: object,
     out_values_type: object,
     out_row_splits_type: object,
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return all(
-            dtype_of(_ragged_row_splits) == dtype_name(out_row_splits_type)
-            for _ragged_row_splits in tensors_of(ragged_row_splits)
-        ) and has_room(
-            dtype_name(out_values_type),
-            crosses_of(sparse_indices, dense_inputs, ragged_row_splits),
+        return (
+            all(
+                rank_of(_sparse_indices) == 2
+                for _sparse_indices in tensors_of(sparse_indices)
+            )
+            and all(
+                elements_of(_sparse_values) == 0 or sizes_of(_sparse_indices)[1] > 0
+                for _sparse_indices, _sparse_values in zip(
+                    tensors_of(sparse_indices), tensors_of(sparse_values)
+                )
+            )
+            and all(
+                sizes_of(_sparse_indices)[0] >= elements_of(_sparse_values)
+                for _sparse_indices, _sparse_values in zip(
+                    tensors_of(sparse_indices), tensors_of(sparse_values)
+                )
+            )
+            and all(
+                0 <= contents_of(_sparse_shape)[0] < 2147483648
+                for _sparse_shape in tensors_of(sparse_shape)
+            )
+            and all(
+                has_room("int64", 2, contents_of(_sparse_shape)[0])
+                for _sparse_shape in tensors_of(sparse_shape)
+            )
+            and all(
+                dtype_of(_ragged_row_splits) == dtype_name(out_row_splits_type)
+                for _ragged_row_splits in tensors_of(ragged_row_splits)
+            )
+            and has_room(
+                dtype_name(out_values_type),
+                crosses_of(sparse_indices, dense_inputs, ragged_row_splits),
+            )
         )
     except Exception:
         return False
@@ -396,7 +441,11 @@ def ragged_cross(
             `output_values`.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
+        OpError: the op refuses an argument. The call needs `rank(sparse_indices) == 2`,
+            `elements(sparse_values) == 0 or shape(sparse_indices)[1] > 0`,
+            `shape(sparse_indices)[0] >= elements(sparse_values)`,
+            `0 <= contents(sparse_shape)[0] < 2**31`,
+            `memory("int64", 2, contents(sparse_shape)[0])`,
             `dtype(ragged_row_splits) == out_row_splits_type`, `memory(out_values_type,
             crosses(sparse_indices, dense_inputs, ragged_row_splits))`.
 
@@ -421,6 +470,8 @@ def ragged_cross(
             and _holds(
                 ragged_row_splits,
                 sparse_indices,
+                sparse_values,
+                sparse_shape,
                 dense_inputs,
                 out_values_type,
                 out_row_splits_type,

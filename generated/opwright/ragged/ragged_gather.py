@@ -11,12 +11,17 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     all_tensors,
+    are_nested,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     fit_together,
+    has_room,
     is_eager,
     new,
     rank_of,
+    sizes_of,
     tensors_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -96,7 +101,13 @@ class RaggedGather(Op, Generic[Tsplits, Tvalues]):
     """
 
     OP_NAME = "RaggedGather"
-    REQUIRES = ("OUTPUT_RAGGED_RANK == PARAMS_RAGGED_RANK + rank(indices) - 1",)
+    REQUIRES = (
+        "OUTPUT_RAGGED_RANK == PARAMS_RAGGED_RANK + rank(indices) - 1",
+        "nested(params_nested_splits)",
+        'elements(indices) > 0 or memory("int64", 4, shape(indices)[:-1])',
+        "elements(params_dense_values) > 0 or elements(indices) * shape(params_dense_values)[0] < 2**31",
+        "elements(params_dense_values) > 0 or elements(indices) * extent(shape(params_dense_values)) < 2**63",
+    )
     SHAPES = {
         "params_nested_splits": "(s[i],)",
         "params_dense_values": "(n, *rest)",
@@ -163,7 +174,12 @@ class RaggedGather(Op, Generic[Tsplits, Tvalues]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `OUTPUT_RAGGED_RANK == PARAMS_RAGGED_RANK + rank(indices) - 1`.
+                `OUTPUT_RAGGED_RANK == PARAMS_RAGGED_RANK + rank(indices) - 1`,
+                `nested(params_nested_splits)`, `elements(indices) > 0 or
+                memory("int64", 4, shape(indices)[:-1])`, `elements(params_dense_values)
+                > 0 or elements(indices) * shape(params_dense_values)[0] < 2**31`,
+                `elements(params_dense_values) > 0 or elements(indices) *
+                extent(shape(params_dense_values)) < 2**63`.
 
         Example:
             >>> splits = np.int64([0, 2, 2, 5])
@@ -183,7 +199,12 @@ class RaggedGather(Op, Generic[Tsplits, Tvalues]):
                     all_tensors(params_nested_splits)
                     or fit_together(TInt64, params_nested_splits)
                 )
-                and _holds(params_nested_splits, indices, OUTPUT_RAGGED_RANK)
+                and _holds(
+                    params_nested_splits,
+                    params_dense_values,
+                    indices,
+                    OUTPUT_RAGGED_RANK,
+                )
             ):
                 op.output_nested_splits, op.output_dense_values = execute(
                     "RaggedGather",
@@ -206,13 +227,31 @@ class RaggedGather(Op, Generic[Tsplits, Tvalues]):
 
 
 def _holds(
-    params_nested_splits: object, indices: object, OUTPUT_RAGGED_RANK: int
+    params_nested_splits: object,
+    params_dense_values: object,
+    indices: object,
+    OUTPUT_RAGGED_RANK: int,
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
             OUTPUT_RAGGED_RANK
             == len(tensors_of(params_nested_splits)) + rank_of(indices) - 1
+            and are_nested(params_nested_splits)
+            and (
+                (_elements_of_indices := elements_of(indices)) > 0
+                or has_room("int64", 4, sizes_of(indices)[:-1])
+            )
+            and (
+                (_elements_of_params_dense_values := elements_of(params_dense_values))
+                > 0
+                or _elements_of_indices * sizes_of(params_dense_values)[0] < 2147483648
+            )
+            and (
+                _elements_of_params_dense_values > 0
+                or _elements_of_indices * extent_of(sizes_of(params_dense_values))
+                < 9223372036854775808
+            )
         )
     except Exception:
         return False
@@ -266,7 +305,12 @@ def ragged_gather(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `OUTPUT_RAGGED_RANK == PARAMS_RAGGED_RANK + rank(indices) - 1`.
+            `OUTPUT_RAGGED_RANK == PARAMS_RAGGED_RANK + rank(indices) - 1`,
+            `nested(params_nested_splits)`, `elements(indices) > 0 or memory("int64", 4,
+            shape(indices)[:-1])`, `elements(params_dense_values) > 0 or
+            elements(indices) * shape(params_dense_values)[0] < 2**31`,
+            `elements(params_dense_values) > 0 or elements(indices) *
+            extent(shape(params_dense_values)) < 2**63`.
 
     Example:
         >>> splits = np.int64([0, 2, 2, 5])
@@ -285,7 +329,9 @@ def ragged_gather(
                 all_tensors(params_nested_splits)
                 or fit_together(TInt64, params_nested_splits)
             )
-            and _holds(params_nested_splits, indices, OUTPUT_RAGGED_RANK)
+            and _holds(
+                params_nested_splits, params_dense_values, indices, OUTPUT_RAGGED_RANK
+            )
         ):
             _result = RaggedGatherOutputs._make(
                 execute(

@@ -12,10 +12,13 @@ from opwright_runtime.gencode import (
     TInt64,
     all_tensors,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     fit_together,
     is_eager,
     new,
+    sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -95,6 +98,9 @@ class RaggedTensorToSparse(Op, Generic[T]):
     """
 
     OP_NAME = "RaggedTensorToSparse"
+    REQUIRES = (
+        "elements(rt_dense_values) > 0 or extent(shape(rt_dense_values)) <= 2**30",
+    )
     SHAPES = {
         "rt_nested_splits": "(s[i],)",
         "rt_dense_values": "(n, *rest)",
@@ -154,7 +160,9 @@ class RaggedTensorToSparse(Op, Generic[T]):
                 longest row each.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(rt_dense_values) > 0 or extent(shape(rt_dense_values)) <=
+                2**30`.
 
         Example:
             >>> splits = np.int64([0, 2, 2, 5])
@@ -176,6 +184,7 @@ class RaggedTensorToSparse(Op, Generic[T]):
                     all_tensors(rt_nested_splits)
                     or fit_together(TInt64, rt_nested_splits)
                 )
+                and _holds(rt_dense_values)
             ):
                 op.sparse_indices, op.sparse_values, op.sparse_dense_shape = execute(
                     "RaggedTensorToSparse", None, rt_nested_splits, rt_dense_values
@@ -186,6 +195,17 @@ class RaggedTensorToSparse(Op, Generic[T]):
         return op._build(
             scope, (rt_nested_splits, rt_dense_values), {}, fast_path_error
         )
+
+
+def _holds(rt_dense_values: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(rt_dense_values) > 0
+            or extent_of(sizes_of(rt_dense_values)) <= 1073741824
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -228,7 +248,8 @@ def ragged_tensor_to_sparse(
             row each.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(rt_dense_values) >
+            0 or extent(shape(rt_dense_values)) <= 2**30`.
 
     Example:
         >>> splits = np.int64([0, 2, 2, 5])
@@ -243,8 +264,12 @@ def ragged_tensor_to_sparse(
     fast_path_error = None
     _result: RaggedTensorToSparseOutputs[U]
     try:
-        if is_eager() and (
-            all_tensors(rt_nested_splits) or fit_together(TInt64, rt_nested_splits)
+        if (
+            is_eager()
+            and (
+                all_tensors(rt_nested_splits) or fit_together(TInt64, rt_nested_splits)
+            )
+            and _holds(rt_dense_values)
         ):
             _result = RaggedTensorToSparseOutputs._make(
                 execute("RaggedTensorToSparse", name, rt_nested_splits, rt_dense_values)

@@ -25,9 +25,11 @@ from opwright_runtime.gencode import (
     most_of,
     new,
     product_of,
+    rank_of,
     sizes_of,
     some_dtype_of,
     tensors_of,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -117,6 +119,10 @@ class RaggedTensorToTensor(TensorOp[T]):
         'row_partition_types[-1] == "VALUE_ROWIDS" or last(row_partition_tensors[-1]) <= shape(values)[0]',
         'row_partition_types[-1] != "VALUE_ROWIDS" or elements(row_partition_tensors[-1]) <= shape(values)[0]',
         'num_row_partition_tensors < 2 or len(row_partition_types) < 2 or row_partition_types[1] != "ROW_SPLITS" or elements(row_partition_tensors[1]) <= last(row_partition_tensors[0]) + 1',
+        "rank(row_partition_tensors[0]) > 0 or 0 <= value(row_partition_tensors[0])",
+        'rank(row_partition_tensors[0]) > 0 or memory("int64", 4, value(row_partition_tensors[0]))',
+        'len(row_partition_types) == 0 or row_partition_types[0] != "FIRST_DIM_SIZE" or elements(row_partition_tensors[0]) == 1',
+        'elements(shape) == 0 or memory("int64", 2, contents(shape)[0])',
     )
     SHAPES = {
         "shape": "either((), (len(rest) + 2,) if num_row_partition_tensors == 1 else (r,))",
@@ -206,7 +212,12 @@ class RaggedTensorToTensor(TensorOp[T]):
                 `num_row_partition_tensors < 2 or len(row_partition_types) < 2 or
                 row_partition_types[1] != "ROW_SPLITS" or
                 elements(row_partition_tensors[1]) <= last(row_partition_tensors[0]) +
-                1`.
+                1`, `rank(row_partition_tensors[0]) > 0 or 0 <=
+                value(row_partition_tensors[0])`, `rank(row_partition_tensors[0]) > 0 or
+                memory("int64", 4, value(row_partition_tensors[0]))`,
+                `len(row_partition_types) == 0 or row_partition_types[0] !=
+                "FIRST_DIM_SIZE" or elements(row_partition_tensors[0]) == 1`,
+                `elements(shape) == 0 or memory("int64", 2, contents(shape)[0])`.
 
         Example:
             >>> splits, values = np.int64([0, 2, 2, 5]), [10, 11, 20, 21, 22]
@@ -299,7 +310,7 @@ def _holds(
                 _some_dtype_of_values_default_value,
                 (
                     elements_of(_tensors_of_row_partition_tensors[0]) - 1
-                    if elements_of(shape) > 1
+                    if (_elements_of_shape := elements_of(shape)) > 1
                     and _contents_of_shape[0] < 0
                     and (row_partition_types[0] == "ROW_SPLITS")
                     else 1
@@ -324,6 +335,20 @@ def _holds(
                     <= last_of(_tensors_of_row_partition_tensors[0]) + 1
                 )
             )
+            and (
+                rank_of(_tensors_of_row_partition_tensors[0]) > 0
+                or 0 <= value_of(_tensors_of_row_partition_tensors[0])
+            )
+            and (
+                rank_of(_tensors_of_row_partition_tensors[0]) > 0
+                or has_room("int64", 4, value_of(_tensors_of_row_partition_tensors[0]))
+            )
+            and (
+                len(row_partition_types) == 0
+                or row_partition_types[0] != "FIRST_DIM_SIZE"
+                or elements_of(_tensors_of_row_partition_tensors[0]) == 1
+            )
+            and (_elements_of_shape == 0 or has_room("int64", 2, _contents_of_shape[0]))
         )
     except Exception:
         return False
@@ -398,7 +423,12 @@ def ragged_tensor_to_tensor(
             elements(row_partition_tensors[-1]) <= shape(values)[0]`,
             `num_row_partition_tensors < 2 or len(row_partition_types) < 2 or
             row_partition_types[1] != "ROW_SPLITS" or elements(row_partition_tensors[1])
-            <= last(row_partition_tensors[0]) + 1`.
+            <= last(row_partition_tensors[0]) + 1`, `rank(row_partition_tensors[0]) > 0
+            or 0 <= value(row_partition_tensors[0])`, `rank(row_partition_tensors[0]) >
+            0 or memory("int64", 4, value(row_partition_tensors[0]))`,
+            `len(row_partition_types) == 0 or row_partition_types[0] != "FIRST_DIM_SIZE"
+            or elements(row_partition_tensors[0]) == 1`, `elements(shape) == 0 or
+            memory("int64", 2, contents(shape)[0])`.
 
     Example:
         >>> splits, values = np.int64([0, 2, 2, 5]), [10, 11, 20, 21, 22]

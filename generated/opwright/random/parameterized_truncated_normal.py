@@ -21,6 +21,7 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    product_of,
     some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
@@ -95,6 +96,7 @@ class ParameterizedTruncatedNormal(TensorOp[Dtype]):
     REQUIRES = (
         "elements(shape) < 255",
         "memory(dtype, contents(shape))",
+        "prod(contents(shape)) != 0 or contents(shape)[0] <= 2**28",
     )
     SHAPES = {
         "shape": "where((r,), r >= 1)",
@@ -198,7 +200,8 @@ class ParameterizedTruncatedNormal(TensorOp[Dtype]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
-                `memory(dtype, contents(shape))`.
+                `memory(dtype, contents(shape))`,
+                `prod(contents(shape)) != 0 or contents(shape)[0] <= 2**28`.
 
         Example:
             >>> means, lower, upper = [0.0, 50.0], [-1.0, 50.0], [1.0, 52.0]
@@ -251,8 +254,16 @@ def _holds(
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(shape) < 255 and has_room(
-            some_dtype_of(means, stdevs, minvals, maxvals), contents_of(shape)
+        return (
+            elements_of(shape) < 255
+            and has_room(
+                some_dtype_of(means, stdevs, minvals, maxvals),
+                (_contents_of_shape := contents_of(shape)),
+            )
+            and (
+                product_of(_contents_of_shape) != 0
+                or _contents_of_shape[0] <= 268435456
+            )
         )
     except Exception:
         return False
@@ -314,7 +325,8 @@ def parameterized_truncated_normal(
 
     Raises:
         OpError: the op refuses an argument. The call needs `elements(shape) < 255`,
-            `memory(dtype, contents(shape))`.
+            `memory(dtype, contents(shape))`,
+            `prod(contents(shape)) != 0 or contents(shape)[0] <= 2**28`.
 
     Example:
         >>> means, lower, upper = [0.0, 50.0], [-1.0, 50.0], [1.0, 52.0]

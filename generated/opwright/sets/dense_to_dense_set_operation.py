@@ -16,11 +16,14 @@ from opwright_runtime.gencode import (
     as_bool,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
     is_eager,
     merging,
     new,
+    product_of,
+    sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -102,6 +105,9 @@ class DenseToDenseSetOperation(Op, Generic[T]):
     """
 
     OP_NAME = "DenseToDenseSetOperation"
+    REQUIRES = (
+        "elements(set1) > 0 or elements(set2) > 0 or prod(shape(set1)[:-1]) <= 2**30",
+    )
     SHAPES = {
         "set1": "where((*b, n), len(b) >= 1)",
         "set2": "(*b, m)",
@@ -188,7 +194,8 @@ class DenseToDenseSetOperation(Op, Generic[T]):
                 the largest result.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(set1) > 0 or
+                elements(set2) > 0 or prod(shape(set1)[:-1]) <= 2**30`.
 
         Example:
             >>> owned = np.array([[1, 2], [3, 4]])
@@ -212,6 +219,7 @@ class DenseToDenseSetOperation(Op, Generic[T]):
                     type(set1) is type(set2) is EagerTensor
                     or fit_pair(None, set1, set2)
                 )
+                and _holds(set1, set2)
             ):
                 op.result_indices, op.result_values, op.result_shape = execute(
                     "DenseToDenseSetOperation",
@@ -236,6 +244,18 @@ class DenseToDenseSetOperation(Op, Generic[T]):
 
 DEFAULTS = DenseToDenseSetOperation.Options()
 MERGE = merging(DenseToDenseSetOperation.Options)
+
+
+def _holds(set1: object, set2: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(set1) > 0
+            or elements_of(set2) > 0
+            or product_of(sizes_of(set1)[:-1]) <= 1073741824
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -283,7 +303,8 @@ def dense_to_dense_set_operation(
             largest result.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(set1) > 0 or
+            elements(set2) > 0 or prod(shape(set1)[:-1]) <= 2**30`.
 
     Example:
         >>> owned = np.array([[1, 2], [3, 4]])
@@ -299,8 +320,10 @@ def dense_to_dense_set_operation(
     fast_path_error = None
     _result: DenseToDenseSetOperationOutputs[U]
     try:
-        if is_eager() and (
-            type(set1) is type(set2) is EagerTensor or fit_pair(None, set1, set2)
+        if (
+            is_eager()
+            and (type(set1) is type(set2) is EagerTensor or fit_pair(None, set1, set2))
+            and _holds(set1, set2)
         ):
             _result = DenseToDenseSetOperationOutputs._make(
                 execute(

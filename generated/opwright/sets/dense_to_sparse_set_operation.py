@@ -17,12 +17,15 @@ from opwright_runtime.gencode import (
     as_bool,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fit_pair,
     fits,
     is_eager,
     merging,
     new,
+    product_of,
+    sizes_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -105,6 +108,7 @@ class DenseToSparseSetOperation(Op, Generic[T]):
     """
 
     OP_NAME = "DenseToSparseSetOperation"
+    REQUIRES = ("elements(set1) > 0 or prod(shape(set1)[:-1]) <= 2**30",)
     SHAPES = {
         "set1": "where((*b, n), len(b) >= 1)",
         "set2_indices": "(m, len(b) + 1)",
@@ -199,7 +203,8 @@ class DenseToSparseSetOperation(Op, Generic[T]):
                 the largest result.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(set1) > 0 or prod(shape(set1)[:-1]) <= 2**30`.
 
         Example:
             >>> guesses = np.array([[1, 2], [3, 4]])
@@ -235,6 +240,7 @@ class DenseToSparseSetOperation(Op, Generic[T]):
                     type(set1) is type(set2_values) is EagerTensor
                     or fit_pair(None, set1, set2_values)
                 )
+                and _holds(set1)
             ):
                 op.result_indices, op.result_values, op.result_shape = execute(
                     "DenseToSparseSetOperation",
@@ -261,6 +267,14 @@ class DenseToSparseSetOperation(Op, Generic[T]):
 
 DEFAULTS = DenseToSparseSetOperation.Options()
 MERGE = merging(DenseToSparseSetOperation.Options)
+
+
+def _holds(set1: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(set1) > 0 or product_of(sizes_of(set1)[:-1]) <= 1073741824
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -314,7 +328,8 @@ def dense_to_sparse_set_operation(
             largest result.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(set1) > 0 or prod(shape(set1)[:-1]) <= 2**30`.
 
     Example:
         >>> guesses = np.array([[1, 2], [3, 4]])
@@ -348,6 +363,7 @@ def dense_to_sparse_set_operation(
                 type(set1) is type(set2_values) is EagerTensor
                 or fit_pair(None, set1, set2_values)
             )
+            and _holds(set1)
         ):
             _result = DenseToSparseSetOperationOutputs._make(
                 execute(

@@ -85,6 +85,7 @@ class AddManySparseToTensorsMap(TensorOp[TInt64]):
     OP_NAME = "AddManySparseToTensorsMap"
     REQUIRES = (
         'elements(sparse_shape) == 0 or memory("int64", 64, contents(sparse_shape)[0])',
+        "elements(sparse_shape) <= 254",
     )
     SHAPES = {
         "sparse_indices": "(n, r)",
@@ -173,7 +174,8 @@ class AddManySparseToTensorsMap(TensorOp[TInt64]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `elements(sparse_shape)
-                == 0 or memory("int64", 64, contents(sparse_shape)[0])`.
+                == 0 or memory("int64", 64, contents(sparse_shape)[0])`,
+                `elements(sparse_shape) <= 254`.
 
         Example:
             >>> a = tf.sparse.from_dense([[1, 2], [0, 3]])
@@ -236,9 +238,10 @@ MERGE = merging(AddManySparseToTensorsMap.Options)
 def _holds(sparse_shape: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(sparse_shape) == 0 or has_room(
-            "int64", 64, contents_of(sparse_shape)[0]
-        )
+        return (
+            (_elements_of_sparse_shape := elements_of(sparse_shape)) == 0
+            or has_room("int64", 64, contents_of(sparse_shape)[0])
+        ) and _elements_of_sparse_shape <= 254
     except Exception:
         return False
 
@@ -288,7 +291,8 @@ def add_many_sparse_to_tensors_map(
 
     Raises:
         OpError: the op refuses an argument. The call needs `elements(sparse_shape) == 0
-            or memory("int64", 64, contents(sparse_shape)[0])`.
+            or memory("int64", 64, contents(sparse_shape)[0])`,
+            `elements(sparse_shape) <= 254`.
 
     Example:
         >>> a = tf.sparse.from_dense([[1, 2], [0, 3]])

@@ -14,6 +14,7 @@ from opwright_runtime.gencode import (
     TensorOp,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
@@ -79,6 +80,7 @@ class AddSparseToTensorsMap(TensorOp[TInt64]):
     """
 
     OP_NAME = "AddSparseToTensorsMap"
+    REQUIRES = ("elements(sparse_shape) < 254",)
     SHAPES = {
         "sparse_indices": "(n, r)",
         "sparse_values": "(n,)",
@@ -165,7 +167,8 @@ class AddSparseToTensorsMap(TensorOp[TInt64]):
             sparse_handle: int64, `scalar`. The number that the tensor has in the map.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(sparse_shape) < 254`.
 
         Example:
             >>> a = tf.sparse.from_dense([0, 7])
@@ -197,6 +200,7 @@ class AddSparseToTensorsMap(TensorOp[TInt64]):
                     and -9223372036854775808 <= sparse_shape <= 9223372036854775807
                     or fits(TInt64, sparse_shape)
                 )
+                and _holds(sparse_shape)
             ):
                 op.sparse_handle = execute(
                     "AddSparseToTensorsMap",
@@ -222,6 +226,14 @@ class AddSparseToTensorsMap(TensorOp[TInt64]):
 
 DEFAULTS = AddSparseToTensorsMap.Options()
 MERGE = merging(AddSparseToTensorsMap.Options)
+
+
+def _holds(sparse_shape: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(sparse_shape) < 254
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -268,7 +280,8 @@ def add_sparse_to_tensors_map(
         sparse_handle: int64, `scalar`. The number that the tensor has in the map.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(sparse_shape) < 254`.
 
     Example:
         >>> a = tf.sparse.from_dense([0, 7])
@@ -298,6 +311,7 @@ def add_sparse_to_tensors_map(
                 and -9223372036854775808 <= sparse_shape <= 9223372036854775807
                 or fits(TInt64, sparse_shape)
             )
+            and _holds(sparse_shape)
         ):
             _result = execute(
                 "AddSparseToTensorsMap",

@@ -97,6 +97,7 @@ class SparseBincount(TensorOp[T]):
 
     OP_NAME = "SparseBincount"
     REQUIRES = (
+        "elements(dense_shape) > 0",
         "elements(size) == 1",
         "memory(T, contents(dense_shape)[:-1], value(size))",
     )
@@ -195,7 +196,8 @@ class SparseBincount(TensorOp[T]):
                 them for each row of the matrix.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `elements(size) == 1`,
+            OpError: the op refuses an argument. The call needs
+                `elements(dense_shape) > 0`, `elements(size) == 1`,
                 `memory(T, contents(dense_shape)[:-1], value(size))`.
 
         Example:
@@ -261,8 +263,12 @@ MERGE = merging(SparseBincount.Options)
 def _holds(dense_shape: object, size: object, weights: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(size) == 1 and has_room(
-            some_dtype_of(weights), contents_of(dense_shape)[:-1], value_of(size)
+        return (
+            elements_of(dense_shape) > 0
+            and elements_of(size) == 1
+            and has_room(
+                some_dtype_of(weights), contents_of(dense_shape)[:-1], value_of(size)
+            )
         )
     except Exception:
         return False
@@ -322,8 +328,8 @@ def sparse_bincount(
             them for each row of the matrix.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `elements(size) == 1`,
-            `memory(T, contents(dense_shape)[:-1], value(size))`.
+        OpError: the op refuses an argument. The call needs `elements(dense_shape) > 0`,
+            `elements(size) == 1`, `memory(T, contents(dense_shape)[:-1], value(size))`.
 
     Example:
         >>> a = tf.sparse.from_dense([[1, 2, 2], [3, 0, 0]])

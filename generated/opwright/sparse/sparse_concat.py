@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     elements_of,
     execute,
+    extent_of,
     fit_together,
     fits,
     is_eager,
@@ -94,6 +95,7 @@ class SparseConcat(Op, Generic[T]):
     REQUIRES = (
         "elements(shapes) < 255",
         "len(shapes) * contents(shapes)[concat_dim] < 2**63",
+        "len(shapes) * extent(contents(shapes)) < 2**63",
     )
     SHAPES = {
         "indices": "(n[i], r)",
@@ -159,7 +161,8 @@ class SparseConcat(Op, Generic[T]):
         Raises:
             OpError: the op refuses an argument. The call needs
                 `elements(shapes) < 255`,
-                `len(shapes) * contents(shapes)[concat_dim] < 2**63`.
+                `len(shapes) * contents(shapes)[concat_dim] < 2**63`,
+                `len(shapes) * extent(contents(shapes)) < 2**63`.
 
         Example:
             >>> a = tf.sparse.from_dense([[1, 0], [0, 2]])
@@ -206,12 +209,18 @@ class SparseConcat(Op, Generic[T]):
 def _holds(shapes: object, concat_dim: int) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return all(
-            elements_of(_shapes) < 255 for _shapes in tensors_of(shapes)
-        ) and all(
-            len(tensors_of(shapes)) * contents_of(_shapes)[concat_dim]
-            < 9223372036854775808
-            for _shapes in tensors_of(shapes)
+        return (
+            all(elements_of(_shapes) < 255 for _shapes in tensors_of(shapes))
+            and all(
+                len(tensors_of(shapes)) * contents_of(_shapes)[concat_dim]
+                < 9223372036854775808
+                for _shapes in tensors_of(shapes)
+            )
+            and all(
+                len(tensors_of(shapes)) * extent_of(contents_of(_shapes))
+                < 9223372036854775808
+                for _shapes in tensors_of(shapes)
+            )
         )
     except Exception:
         return False
@@ -259,7 +268,8 @@ def sparse_concat(
 
     Raises:
         OpError: the op refuses an argument. The call needs `elements(shapes) < 255`,
-            `len(shapes) * contents(shapes)[concat_dim] < 2**63`.
+            `len(shapes) * contents(shapes)[concat_dim] < 2**63`,
+            `len(shapes) * extent(contents(shapes)) < 2**63`.
 
     Example:
         >>> a = tf.sparse.from_dense([[1, 0], [0, 2]])

@@ -116,6 +116,7 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
 
     OP_NAME = "SparseCountSparseOutput"
     REQUIRES = (
+        "elements(dense_shape) < 2 or contents(dense_shape)[0] < 2**31",
         'memory("int64", 4, contents(dense_shape)[0] % 2**32 if elements(dense_shape) > 1 else 1)',
     )
     SHAPES = {
@@ -227,7 +228,8 @@ class SparseCountSparseOutput(Op, Generic[OutputType]):
                 columns.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `memory("int64", 4,
+            OpError: the op refuses an argument. The call needs `elements(dense_shape) <
+                2 or contents(dense_shape)[0] < 2**31`, `memory("int64", 4,
                 contents(dense_shape)[0] % 2**32 if elements(dense_shape) > 1 else 1)`.
 
         Example:
@@ -299,12 +301,15 @@ MERGE = merging(SparseCountSparseOutput.Options)
 def _holds(dense_shape: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room(
+        return (
+            (_elements_of_dense_shape := elements_of(dense_shape)) < 2
+            or contents_of(dense_shape)[0] < 2147483648
+        ) and has_room(
             "int64",
             4,
             (
                 contents_of(dense_shape)[0] % 4294967296
-                if elements_of(dense_shape) > 1
+                if _elements_of_dense_shape > 1
                 else 1
             ),
         )
@@ -370,7 +375,8 @@ def sparse_count_sparse_output(
         output_dense_shape: int64, `r`. Number of rows, for a matrix, and of columns.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `memory("int64", 4,
+        OpError: the op refuses an argument. The call needs `elements(dense_shape) < 2
+            or contents(dense_shape)[0] < 2**31`, `memory("int64", 4,
             contents(dense_shape)[0] % 2**32 if elements(dense_shape) > 1 else 1)`.
 
     Example:

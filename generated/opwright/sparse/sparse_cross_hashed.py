@@ -16,13 +16,16 @@ from opwright_runtime.gencode import (
     contents_of,
     crosses_of,
     describe_missing_args,
+    dtype_of,
     elements_of,
     execute,
     fits,
     has_room,
     is_eager,
     new,
+    sizes_of,
     tensors_of,
+    value_of,
 )
 from typing_extensions import NamedTuple, Never
 
@@ -100,6 +103,8 @@ class SparseCrossHashed(Op):
         "len(shapes) == 0 or elements(shapes[0]) == 0 or contents(shapes[0])[0] >= 0",
         'len(shapes) == 0 or elements(shapes[0]) == 0 or memory("int64", 64, contents(shapes[0])[0])',
         'memory("int64", 2, crosses(indices, dense_inputs))',
+        'value(strong_hash) == 0 or dtype(dense_inputs) == "string" or elements(dense_inputs) == 0',
+        'len(shapes) > 0 or len(dense_inputs) == 0 or memory("int64", 64, shape(dense_inputs[0])[0])',
     )
     SHAPES = {
         "indices": "(n[i], 2)",
@@ -187,7 +192,10 @@ class SparseCrossHashed(Op):
                 elements(shapes[0]) == 0 or contents(shapes[0])[0] >= 0`, `len(shapes)
                 == 0 or elements(shapes[0]) == 0 or memory("int64", 64,
                 contents(shapes[0])[0])`,
-                `memory("int64", 2, crosses(indices, dense_inputs))`.
+                `memory("int64", 2, crosses(indices, dense_inputs))`,
+                `value(strong_hash) == 0 or dtype(dense_inputs) == "string" or
+                elements(dense_inputs) == 0`, `len(shapes) > 0 or len(dense_inputs) == 0
+                or memory("int64", 64, shape(dense_inputs[0])[0])`.
 
         Example:
             >>> color = tf.sparse.from_dense([["red", ""], ["red", "blue"]])
@@ -267,6 +275,21 @@ def _holds(
                 or has_room("int64", 64, contents_of(_tensors_of_shapes[0])[0])
             )
             and has_room("int64", 2, crosses_of(indices, dense_inputs))
+            and (
+                value_of(strong_hash) == 0
+                or all(
+                    (
+                        dtype_of(_dense_inputs) == "string"
+                        or elements_of(_dense_inputs) == 0
+                        for _dense_inputs in tensors_of(dense_inputs)
+                    )
+                )
+            )
+            and (
+                len(_tensors_of_shapes) > 0
+                or len(tensors_of(dense_inputs)) == 0
+                or has_room("int64", 64, sizes_of(tensors_of(dense_inputs)[0])[0])
+            )
         )
     except Exception:
         return False
@@ -333,7 +356,10 @@ def sparse_cross_hashed(
             `elements(num_buckets, strong_hash) == 1`, `len(shapes) == 0 or
             elements(shapes[0]) == 0 or contents(shapes[0])[0] >= 0`, `len(shapes) == 0
             or elements(shapes[0]) == 0 or memory("int64", 64, contents(shapes[0])[0])`,
-            `memory("int64", 2, crosses(indices, dense_inputs))`.
+            `memory("int64", 2, crosses(indices, dense_inputs))`, `value(strong_hash) ==
+            0 or dtype(dense_inputs) == "string" or elements(dense_inputs) == 0`,
+            `len(shapes) > 0 or len(dense_inputs) == 0 or memory("int64", 64,
+            shape(dense_inputs[0])[0])`.
 
     Example:
         >>> color = tf.sparse.from_dense([["red", ""], ["red", "blue"]])

@@ -20,6 +20,7 @@ from opwright_runtime.gencode import (
     has_room,
     is_eager,
     new,
+    sizes_of,
     tensors_of,
 )
 from typing_extensions import NamedTuple, Never
@@ -103,6 +104,7 @@ class SparseCrossV2(Op):
         "len(shapes) == 0 or elements(shapes[0]) == 0 or contents(shapes[0])[0] >= 0",
         'len(shapes) == 0 or elements(shapes[0]) == 0 or memory("int64", 64, contents(shapes[0])[0])',
         'memory("int64", 2, crosses(indices, dense_inputs))',
+        'len(shapes) > 0 or len(dense_inputs) == 0 or memory("int64", 64, shape(dense_inputs[0])[0])',
     )
     SHAPES = {
         "indices": "(n[i], 2)",
@@ -181,7 +183,9 @@ class SparseCrossV2(Op):
                 elements(shapes[0]) == 0 or contents(shapes[0])[0] >= 0`, `len(shapes)
                 == 0 or elements(shapes[0]) == 0 or memory("int64", 64,
                 contents(shapes[0])[0])`,
-                `memory("int64", 2, crosses(indices, dense_inputs))`.
+                `memory("int64", 2, crosses(indices, dense_inputs))`, `len(shapes) > 0
+                or len(dense_inputs) == 0 or memory("int64", 64,
+                shape(dense_inputs[0])[0])`.
 
         Example:
             >>> color = tf.sparse.from_dense([["red", ""], ["red", "blue"]])
@@ -230,6 +234,11 @@ def _holds(indices: object, shapes: object, dense_inputs: object) -> bool:
                 or has_room("int64", 64, contents_of(_tensors_of_shapes[0])[0])
             )
             and has_room("int64", 2, crosses_of(indices, dense_inputs))
+            and (
+                len(_tensors_of_shapes) > 0
+                or len(tensors_of(dense_inputs)) == 0
+                or has_room("int64", 64, sizes_of(tensors_of(dense_inputs)[0])[0])
+            )
         )
     except Exception:
         return False
@@ -289,7 +298,8 @@ def sparse_cross_v2(
         OpError: the op refuses an argument. The call needs `len(shapes) == 0 or
             elements(shapes[0]) == 0 or contents(shapes[0])[0] >= 0`, `len(shapes) == 0
             or elements(shapes[0]) == 0 or memory("int64", 64, contents(shapes[0])[0])`,
-            `memory("int64", 2, crosses(indices, dense_inputs))`.
+            `memory("int64", 2, crosses(indices, dense_inputs))`, `len(shapes) > 0 or
+            len(dense_inputs) == 0 or memory("int64", 64, shape(dense_inputs[0])[0])`.
 
     Example:
         >>> color = tf.sparse.from_dense([["red", ""], ["red", "blue"]])

@@ -12,10 +12,14 @@ from opwright_runtime.gencode import (
     TInt64,
     TensorOp,
     describe_missing_args,
+    dtype_of,
+    elements_of,
     execute,
     fit_pair,
     fits,
     is_eager,
+    least_of,
+    most_of,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -78,6 +82,9 @@ class SparseDenseCwiseDiv(TensorOp[T]):
     """
 
     OP_NAME = "SparseDenseCwiseDiv"
+    REQUIRES = (
+        'dtype(sp_values) not in ("int32", "int64") or elements(sp_values) == 0 or elements(dense) == 0 or most(dense) < -1 or least(dense) > -1 or least(sp_values) > (0 - 2**31 if dtype(sp_values) == "int32" else 0 - 2**63)',
+    )
     SHAPES = {
         "sp_indices": "(n, r)",
         "sp_values": "(n,)",
@@ -140,7 +147,10 @@ class SparseDenseCwiseDiv(TensorOp[T]):
                 order.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `dtype(sp_values) not in
+                ("int32", "int64") or elements(sp_values) == 0 or elements(dense) == 0
+                or most(dense) < -1 or least(dense) > -1 or least(sp_values) > (0 -
+                2**31 if dtype(sp_values) == "int32" else 0 - 2**63)`.
 
         Example:
             >>> a = tf.sparse.from_dense([[6, 0], [0, 8]])
@@ -173,6 +183,7 @@ class SparseDenseCwiseDiv(TensorOp[T]):
                     type(sp_values) is type(dense) is EagerTensor
                     or fit_pair(None, sp_values, dense)
                 )
+                and _holds(sp_values, dense)
             ):
                 op.output = execute(
                     "SparseDenseCwiseDiv", None, sp_indices, sp_values, sp_shape, dense
@@ -183,6 +194,28 @@ class SparseDenseCwiseDiv(TensorOp[T]):
         return op._build(
             scope, (sp_indices, sp_values, sp_shape, dense), {}, fast_path_error
         )
+
+
+def _holds(sp_values: object, dense: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            (_dtype_of_sp_values := dtype_of(sp_values)) not in ("int32", "int64")
+            or elements_of(sp_values) == 0
+            or elements_of(dense) == 0
+            or (most_of(dense) < -1)
+            or (least_of(dense) > -1)
+            or (
+                least_of(sp_values)
+                > (
+                    0 - 2147483648
+                    if _dtype_of_sp_values == "int32"
+                    else 0 - 9223372036854775808
+                )
+            )
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -230,7 +263,10 @@ def sparse_dense_cwise_div(
             order.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `dtype(sp_values) not in
+            ("int32", "int64") or elements(sp_values) == 0 or elements(dense) == 0 or
+            most(dense) < -1 or least(dense) > -1 or least(sp_values) > (0 - 2**31 if
+            dtype(sp_values) == "int32" else 0 - 2**63)`.
 
     Example:
         >>> a = tf.sparse.from_dense([[6, 0], [0, 8]])
@@ -262,6 +298,7 @@ def sparse_dense_cwise_div(
                 type(sp_values) is type(dense) is EagerTensor
                 or fit_pair(None, sp_values, dense)
             )
+            and _holds(sp_values, dense)
         ):
             _result = execute(
                 "SparseDenseCwiseDiv", name, sp_indices, sp_values, sp_shape, dense

@@ -14,10 +14,13 @@ from opwright_runtime.gencode import (
     as_bool,
     default,
     describe_missing_args,
+    elements_of,
     execute,
+    has_room,
     is_eager,
     merging,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -77,6 +80,9 @@ class SparseMatMul(TensorOp[TFloat32]):
     """
 
     OP_NAME = "SparseMatMul"
+    REQUIRES = (
+        'elements(a) > 0 or (shape(a)[1] if transpose_a else shape(a)[0]) * (shape(b)[0] if transpose_b else shape(b)[1]) < 2**63 and memory("float32", shape(a)[1] if transpose_a else shape(a)[0], shape(b)[0] if transpose_b else shape(b)[1])',
+    )
     SHAPES = {
         "a": "(m, k) if not transpose_a else (k, m)",
         "b": "(k, n) if not transpose_b else (n, k)",
@@ -182,7 +188,11 @@ class SparseMatMul(TensorOp[TFloat32]):
                 right one, for each i and j.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(a) > 0 or
+                (shape(a)[1] if transpose_a else shape(a)[0]) * (shape(b)[0] if
+                transpose_b else shape(b)[1]) < 2**63 and memory("float32", shape(a)[1]
+                if transpose_a else shape(a)[0], shape(b)[0] if transpose_b else
+                shape(b)[1])`.
 
         Example:
             >>> a = np.float32([[0, 2, 0], [0, 0, 3]])
@@ -196,7 +206,11 @@ class SparseMatMul(TensorOp[TFloat32]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if (
+                scope.eager
+                and is_eager()
+                and _holds(a, b, opts.transpose_a, opts.transpose_b)
+            ):
                 op.product = execute(
                     "SparseMatMul",
                     None,
@@ -229,6 +243,23 @@ class SparseMatMul(TensorOp[TFloat32]):
 
 DEFAULTS = SparseMatMul.Options()
 MERGE = merging(SparseMatMul.Options)
+
+
+def _holds(a: object, b: object, transpose_a: bool, transpose_b: bool) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(a) > 0 or (
+            (sizes_of(a)[1] if transpose_a else sizes_of(a)[0])
+            * (sizes_of(b)[0] if transpose_b else sizes_of(b)[1])
+            < 9223372036854775808
+            and has_room(
+                "float32",
+                sizes_of(a)[1] if transpose_a else sizes_of(a)[0],
+                sizes_of(b)[0] if transpose_b else sizes_of(b)[1],
+            )
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -280,7 +311,10 @@ def sparse_mat_mul(
             one, for each i and j.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(a) > 0 or
+            (shape(a)[1] if transpose_a else shape(a)[0]) * (shape(b)[0] if transpose_b
+            else shape(b)[1]) < 2**63 and memory("float32", shape(a)[1] if transpose_a
+            else shape(a)[0], shape(b)[0] if transpose_b else shape(b)[1])`.
 
     Example:
         >>> a = np.float32([[0, 2, 0], [0, 0, 3]])
@@ -293,7 +327,7 @@ def sparse_mat_mul(
     fast_path_error = None
     _result: Output[TFloat32]
     try:
-        if is_eager():
+        if is_eager() and _holds(a, b, transpose_a, transpose_b):
             _result = execute(
                 "SparseMatMul",
                 name,

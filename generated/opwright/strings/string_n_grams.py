@@ -16,10 +16,12 @@ from opwright_runtime.gencode import (
     elements_of,
     execute,
     fits,
+    has_room,
     is_eager,
     least_of,
     most_of,
     new,
+    text_of,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
 
@@ -102,6 +104,9 @@ class StringNGrams(Op, Generic[Tsplits]):
     OP_NAME = "StringNGrams"
     REQUIRES = (
         "elements(data_splits) == 0 or 0 <= least(data_splits) <= most(data_splits) < 2**31",
+        "len(ngram_widths) == 0 or min(pad_width if pad_width >= 0 else most(ngram_widths), most(ngram_widths)) * (len(left_pad) + len(right_pad) + len(separator) + 2) < 2**29",
+        'len(ngram_widths) == 0 or memory("uint8", min(pad_width if pad_width >= 0 else most(ngram_widths), most(ngram_widths)), min(pad_width if pad_width >= 0 else most(ngram_widths), most(ngram_widths)) + elements(data), len(left_pad) + len(right_pad) + len(separator) + 2)',
+        "not preserve_short_sequences or pad_width * (len(left_pad) + len(right_pad) + len(separator) + 2) < 2**28",
     )
     SHAPES = {
         "data": "(n,)",
@@ -179,7 +184,16 @@ class StringNGrams(Op, Generic[Tsplits]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `elements(data_splits)
-                == 0 or 0 <= least(data_splits) <= most(data_splits) < 2**31`.
+                == 0 or 0 <= least(data_splits) <= most(data_splits) < 2**31`,
+                `len(ngram_widths) == 0 or min(pad_width if pad_width >= 0 else
+                most(ngram_widths), most(ngram_widths)) * (len(left_pad) +
+                len(right_pad) + len(separator) + 2) < 2**29`, `len(ngram_widths) == 0
+                or memory("uint8", min(pad_width if pad_width >= 0 else
+                most(ngram_widths), most(ngram_widths)), min(pad_width if pad_width >= 0
+                else most(ngram_widths), most(ngram_widths)) + elements(data),
+                len(left_pad) + len(right_pad) + len(separator) + 2)`, `not
+                preserve_short_sequences or pad_width * (len(left_pad) + len(right_pad)
+                + len(separator) + 2) < 2**28`.
 
         Example:
             >>> words = ["the", "old", "man", "the", "sea"]
@@ -204,7 +218,16 @@ class StringNGrams(Op, Generic[Tsplits]):
                     and -9223372036854775808 <= data_splits <= 9223372036854775807
                     or fits(TInt64, data_splits)
                 )
-                and _holds(data_splits)
+                and _holds(
+                    data,
+                    data_splits,
+                    separator,
+                    ngram_widths,
+                    left_pad,
+                    right_pad,
+                    pad_width,
+                    preserve_short_sequences,
+                )
             ):
                 op.ngrams, op.ngrams_splits = execute(
                     "StringNGrams",
@@ -246,12 +269,67 @@ class StringNGrams(Op, Generic[Tsplits]):
         )
 
 
-def _holds(data_splits: object) -> bool:
+def _holds(
+    data: object,
+    data_splits: object,
+    separator: object,
+    ngram_widths: Sequence[int],
+    left_pad: object,
+    right_pad: object,
+    pad_width: int,
+    preserve_short_sequences: bool,
+) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            elements_of(data_splits) == 0
-            or 0 <= least_of(data_splits) <= most_of(data_splits) < 2147483648
+            (
+                elements_of(data_splits) == 0
+                or 0 <= least_of(data_splits) <= most_of(data_splits) < 2147483648
+            )
+            and (
+                len(ngram_widths) == 0
+                or min(
+                    pad_width if pad_width >= 0 else most_of(ngram_widths),
+                    most_of(ngram_widths),
+                )
+                * (
+                    len(text_of(left_pad))
+                    + len(text_of(right_pad))
+                    + len(text_of(separator))
+                    + 2
+                )
+                < 536870912
+            )
+            and (
+                len(ngram_widths) == 0
+                or has_room(
+                    "uint8",
+                    min(
+                        pad_width if pad_width >= 0 else most_of(ngram_widths),
+                        most_of(ngram_widths),
+                    ),
+                    min(
+                        pad_width if pad_width >= 0 else most_of(ngram_widths),
+                        most_of(ngram_widths),
+                    )
+                    + elements_of(data),
+                    len(text_of(left_pad))
+                    + len(text_of(right_pad))
+                    + len(text_of(separator))
+                    + 2,
+                )
+            )
+            and (
+                not preserve_short_sequences
+                or pad_width
+                * (
+                    len(text_of(left_pad))
+                    + len(text_of(right_pad))
+                    + len(text_of(separator))
+                    + 2
+                )
+                < 268435456
+            )
         )
     except Exception:
         return False
@@ -314,7 +392,15 @@ def string_n_grams(
 
     Raises:
         OpError: the op refuses an argument. The call needs `elements(data_splits) == 0
-            or 0 <= least(data_splits) <= most(data_splits) < 2**31`.
+            or 0 <= least(data_splits) <= most(data_splits) < 2**31`, `len(ngram_widths)
+            == 0 or min(pad_width if pad_width >= 0 else most(ngram_widths),
+            most(ngram_widths)) * (len(left_pad) + len(right_pad) + len(separator) + 2)
+            < 2**29`, `len(ngram_widths) == 0 or memory("uint8", min(pad_width if
+            pad_width >= 0 else most(ngram_widths), most(ngram_widths)), min(pad_width
+            if pad_width >= 0 else most(ngram_widths), most(ngram_widths)) +
+            elements(data), len(left_pad) + len(right_pad) + len(separator) + 2)`, `not
+            preserve_short_sequences or pad_width * (len(left_pad) + len(right_pad) +
+            len(separator) + 2) < 2**28`.
 
     Example:
         >>> words = ["the", "old", "man", "the", "sea"]
@@ -338,7 +424,16 @@ def string_n_grams(
                 and -9223372036854775808 <= data_splits <= 9223372036854775807
                 or fits(TInt64, data_splits)
             )
-            and _holds(data_splits)
+            and _holds(
+                data,
+                data_splits,
+                separator,
+                ngram_widths,
+                left_pad,
+                right_pad,
+                pad_width,
+                preserve_short_sequences,
+            )
         ):
             _result = StringNGramsOutputs._make(
                 execute(

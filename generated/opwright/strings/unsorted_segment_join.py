@@ -22,6 +22,7 @@ from opwright_runtime.gencode import (
     merging,
     new,
     rank_of,
+    sizes_of,
     value_of,
 )
 from typing_extensions import Never, TypeVar
@@ -84,7 +85,7 @@ class UnsortedSegmentJoin(TensorOp[TString]):
 
     OP_NAME = "UnsortedSegmentJoin"
     REQUIRES = (
-        'memory("string", value(num_segments))',
+        'memory("string", value(num_segments), shape(inputs)[rank(segment_ids):])',
         "rank(inputs) - rank(segment_ids) < 254",
     )
     SHAPES = {
@@ -166,8 +167,8 @@ class UnsortedSegmentJoin(TensorOp[TString]):
             output: string, `num_segments *rest`. The joined strings of each group.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
-                `memory("string", value(num_segments))`,
+            OpError: the op refuses an argument. The call needs `memory("string",
+                value(num_segments), shape(inputs)[rank(segment_ids):])`,
                 `rank(inputs) - rank(segment_ids) < 254`.
 
         Example:
@@ -220,8 +221,12 @@ def _holds(inputs: object, segment_ids: object, num_segments: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            has_room("string", value_of(num_segments))
-            and rank_of(inputs) - rank_of(segment_ids) < 254
+            has_room(
+                "string",
+                value_of(num_segments),
+                sizes_of(inputs)[(_rank_of_segment_ids := rank_of(segment_ids)) :],
+            )
+            and rank_of(inputs) - _rank_of_segment_ids < 254
         )
     except Exception:
         return False
@@ -270,8 +275,8 @@ def unsorted_segment_join(
         output: string, `num_segments *rest`. The joined strings of each group.
 
     Raises:
-        OpError: the op refuses an argument. The call needs
-            `memory("string", value(num_segments))`,
+        OpError: the op refuses an argument. The call needs `memory("string",
+            value(num_segments), shape(inputs)[rank(segment_ids):])`,
             `rank(inputs) - rank(segment_ids) < 254`.
 
     Example:

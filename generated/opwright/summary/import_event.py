@@ -10,6 +10,7 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     describe_missing_args,
+    elements_of,
     execute,
     is_eager,
     new,
@@ -56,6 +57,7 @@ class ImportEvent(Op):
     """
 
     OP_NAME = "ImportEvent"
+    REQUIRES = ("elements(event) == 1",)
     SHAPES = {
         "writer": "()",
         "event": "()",
@@ -92,7 +94,7 @@ class ImportEvent(Op):
             event: string, `scalar`. A serialized tensorflow.Event.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `elements(event) == 1`.
 
         Example:
             >>> logs = tf.summary.create_file_writer('logs')
@@ -108,12 +110,20 @@ class ImportEvent(Op):
         op: ImportEvent = new(ImportEvent)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(event):
                 execute("ImportEvent", None, writer, event)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (writer, event), {}, fast_path_error)
+
+
+def _holds(event: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(event) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -141,7 +151,7 @@ def import_event(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(event) == 1`.
 
     Example:
         >>> logs = tf.summary.create_file_writer('logs')
@@ -157,7 +167,7 @@ def import_event(
     fast_path_error = None
     _result: Operation | None
     try:
-        if is_eager():
+        if is_eager() and _holds(event):
             _result = execute("ImportEvent", name, writer, event)
             return _result
     except Exception as error:

@@ -14,11 +14,13 @@ from opwright_runtime.gencode import (
     TInt64,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
     merging,
     new,
+    rank_of,
 )
 from typing_extensions import Never
 
@@ -73,6 +75,10 @@ class WriteAudioSummary(Op):
     """
 
     OP_NAME = "WriteAudioSummary"
+    REQUIRES = (
+        "elements(step, tag, sample_rate) == 1",
+        "rank(tensor) >= 2",
+    )
     SHAPES = {
         "writer": "()",
         "step": "()",
@@ -150,7 +156,8 @@ class WriteAudioSummary(Op):
                     kept at most.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(step, tag, sample_rate) == 1`, `rank(tensor) >= 2`.
 
         Example:
             >>> logs = tf.summary.create_file_writer('logs')
@@ -176,6 +183,7 @@ class WriteAudioSummary(Op):
                     and -9223372036854775808 <= step <= 9223372036854775807
                     or fits(TInt64, step)
                 )
+                and _holds(step, tag, tensor, sample_rate)
             ):
                 execute(
                     "WriteAudioSummary",
@@ -201,6 +209,19 @@ class WriteAudioSummary(Op):
 
 DEFAULTS = WriteAudioSummary.Options()
 MERGE = merging(WriteAudioSummary.Options)
+
+
+def _holds(step: object, tag: object, tensor: object, sample_rate: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(step) == 1
+            and elements_of(tag) == 1
+            and elements_of(sample_rate) == 1
+            and rank_of(tensor) >= 2
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -244,7 +265,8 @@ def write_audio_summary(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(step, tag, sample_rate) == 1`, `rank(tensor) >= 2`.
 
     Example:
         >>> logs = tf.summary.create_file_writer('logs')
@@ -260,11 +282,15 @@ def write_audio_summary(
     fast_path_error = None
     _result: Operation | None
     try:
-        if is_eager() and (
-            type(step) is EagerTensor
-            or type(step) is int
-            and -9223372036854775808 <= step <= 9223372036854775807
-            or fits(TInt64, step)
+        if (
+            is_eager()
+            and (
+                type(step) is EagerTensor
+                or type(step) is int
+                and -9223372036854775808 <= step <= 9223372036854775807
+                or fits(TInt64, step)
+            )
+            and _holds(step, tag, tensor, sample_rate)
         ):
             _result = execute(
                 "WriteAudioSummary",

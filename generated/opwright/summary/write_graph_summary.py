@@ -12,6 +12,7 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
@@ -65,6 +66,7 @@ class WriteGraphSummary(Op):
     """
 
     OP_NAME = "WriteGraphSummary"
+    REQUIRES = ("elements(step, tensor) == 1",)
     SHAPES = {
         "writer": "()",
         "step": "()",
@@ -108,7 +110,8 @@ class WriteGraphSummary(Op):
             tensor: string, `scalar`. A serialized tensorflow.GraphDef.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(step, tensor) == 1`.
 
         Example:
             >>> logs = tf.summary.create_file_writer('logs')
@@ -133,12 +136,21 @@ class WriteGraphSummary(Op):
                     and -9223372036854775808 <= step <= 9223372036854775807
                     or fits(TInt64, step)
                 )
+                and _holds(step, tensor)
             ):
                 execute("WriteGraphSummary", None, writer, step, tensor)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (writer, step, tensor), {}, fast_path_error)
+
+
+def _holds(step: object, tensor: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(step) == 1 and elements_of(tensor) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -173,7 +185,8 @@ def write_graph_summary(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(step, tensor) == 1`.
 
     Example:
         >>> logs = tf.summary.create_file_writer('logs')
@@ -189,11 +202,15 @@ def write_graph_summary(
     fast_path_error = None
     _result: Operation | None
     try:
-        if is_eager() and (
-            type(step) is EagerTensor
-            or type(step) is int
-            and -9223372036854775808 <= step <= 9223372036854775807
-            or fits(TInt64, step)
+        if (
+            is_eager()
+            and (
+                type(step) is EagerTensor
+                or type(step) is int
+                and -9223372036854775808 <= step <= 9223372036854775807
+                or fits(TInt64, step)
+            )
+            and _holds(step, tensor)
         ):
             _result = execute("WriteGraphSummary", name, writer, step, tensor)
             return _result

@@ -12,6 +12,7 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
@@ -77,6 +78,7 @@ class WriteHistogramSummary(Op):
     """
 
     OP_NAME = "WriteHistogramSummary"
+    REQUIRES = ("elements(step, tag) == 1",)
     SHAPES = {
         "writer": "()",
         "step": "()",
@@ -128,7 +130,8 @@ class WriteHistogramSummary(Op):
             values: `T`, `...`. The numbers, of any shape.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(step, tag) == 1`.
 
         Example:
             >>> logs = tf.summary.create_file_writer('logs')
@@ -153,12 +156,21 @@ class WriteHistogramSummary(Op):
                     and -9223372036854775808 <= step <= 9223372036854775807
                     or fits(TInt64, step)
                 )
+                and _holds(step, tag)
             ):
                 execute("WriteHistogramSummary", None, writer, step, tag, values)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (writer, step, tag, values), {}, fast_path_error)
+
+
+def _holds(step: object, tag: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(step) == 1 and elements_of(tag) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -200,7 +212,7 @@ def write_histogram_summary(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(step, tag) == 1`.
 
     Example:
         >>> logs = tf.summary.create_file_writer('logs')
@@ -216,11 +228,15 @@ def write_histogram_summary(
     fast_path_error = None
     _result: Operation | None
     try:
-        if is_eager() and (
-            type(step) is EagerTensor
-            or type(step) is int
-            and -9223372036854775808 <= step <= 9223372036854775807
-            or fits(TInt64, step)
+        if (
+            is_eager()
+            and (
+                type(step) is EagerTensor
+                or type(step) is int
+                and -9223372036854775808 <= step <= 9223372036854775807
+                or fits(TInt64, step)
+            )
+            and _holds(step, tag)
         ):
             _result = execute("WriteHistogramSummary", name, writer, step, tag, values)
             return _result

@@ -15,11 +15,13 @@ from opwright_runtime.gencode import (
     TUint8,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
     merging,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -87,6 +89,10 @@ class WriteImageSummary(Op):
     """
 
     OP_NAME = "WriteImageSummary"
+    REQUIRES = (
+        "elements(step, tag) == 1",
+        "elements(tensor) > 0 or shape(tensor)[0] == 0",
+    )
     SHAPES = {
         "writer": "()",
         "step": "()",
@@ -171,7 +177,9 @@ class WriteImageSummary(Op):
                     kept at most.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(step, tag) == 1`,
+                `elements(tensor) > 0 or shape(tensor)[0] == 0`.
 
         Example:
             >>> logs = tf.summary.create_file_writer('logs')
@@ -198,6 +206,7 @@ class WriteImageSummary(Op):
                     or fits(TInt64, step)
                 )
                 and (type(bad_color) is EagerTensor or fits(TUint8, bad_color))
+                and _holds(step, tag, tensor)
             ):
                 execute(
                     "WriteImageSummary",
@@ -223,6 +232,18 @@ class WriteImageSummary(Op):
 
 DEFAULTS = WriteImageSummary.Options()
 MERGE = merging(WriteImageSummary.Options)
+
+
+def _holds(step: object, tag: object, tensor: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(step) == 1
+            and elements_of(tag) == 1
+            and (elements_of(tensor) > 0 or sizes_of(tensor)[0] == 0)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -273,7 +294,8 @@ def write_image_summary(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(step, tag) == 1`,
+            `elements(tensor) > 0 or shape(tensor)[0] == 0`.
 
     Example:
         >>> logs = tf.summary.create_file_writer('logs')
@@ -298,6 +320,7 @@ def write_image_summary(
                 or fits(TInt64, step)
             )
             and (type(bad_color) is EagerTensor or fits(TUint8, bad_color))
+            and _holds(step, tag, tensor)
         ):
             _result = execute(
                 "WriteImageSummary",

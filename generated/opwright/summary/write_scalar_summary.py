@@ -12,6 +12,7 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
@@ -75,6 +76,10 @@ class WriteScalarSummary(Op):
     """
 
     OP_NAME = "WriteScalarSummary"
+    REQUIRES = (
+        "elements(step, tag) == 1",
+        "elements(value) > 0",
+    )
     SHAPES = {
         "writer": "()",
         "step": "()",
@@ -125,7 +130,8 @@ class WriteScalarSummary(Op):
             value: `T`, `scalar`. The number, of any dtype that a float can hold.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(step, tag) == 1`, `elements(value) > 0`.
 
         Example:
             >>> logs = tf.summary.create_file_writer('logs')
@@ -150,12 +156,23 @@ class WriteScalarSummary(Op):
                     and -9223372036854775808 <= step <= 9223372036854775807
                     or fits(TInt64, step)
                 )
+                and _holds(step, tag, value)
             ):
                 execute("WriteScalarSummary", None, writer, step, tag, value)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (writer, step, tag, value), {}, fast_path_error)
+
+
+def _holds(step: object, tag: object, value: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(step) == 1 and elements_of(tag) == 1 and elements_of(value) > 0
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -196,7 +213,8 @@ def write_scalar_summary(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `elements(step, tag) == 1`,
+            `elements(value) > 0`.
 
     Example:
         >>> logs = tf.summary.create_file_writer('logs')
@@ -212,11 +230,15 @@ def write_scalar_summary(
     fast_path_error = None
     _result: Operation | None
     try:
-        if is_eager() and (
-            type(step) is EagerTensor
-            or type(step) is int
-            and -9223372036854775808 <= step <= 9223372036854775807
-            or fits(TInt64, step)
+        if (
+            is_eager()
+            and (
+                type(step) is EagerTensor
+                or type(step) is int
+                and -9223372036854775808 <= step <= 9223372036854775807
+                or fits(TInt64, step)
+            )
+            and _holds(step, tag, value)
         ):
             _result = execute("WriteScalarSummary", name, writer, step, tag, value)
             return _result

@@ -14,6 +14,7 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
@@ -76,6 +77,7 @@ class WriteSummary(Op):
     """
 
     OP_NAME = "WriteSummary"
+    REQUIRES = ("elements(step, tag, summary_metadata) == 1",)
     SHAPES = {
         "writer": "()",
         "step": "()",
@@ -127,7 +129,8 @@ class WriteSummary(Op):
                 empty for none.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(step, tag, summary_metadata) == 1`.
 
         Example:
             >>> logs = tf.summary.create_file_writer('logs')
@@ -152,6 +155,7 @@ class WriteSummary(Op):
                     and -9223372036854775808 <= step <= 9223372036854775807
                     or fits(TInt64, step)
                 )
+                and _holds(step, tag, summary_metadata)
             ):
                 execute(
                     "WriteSummary", None, writer, step, tensor, tag, summary_metadata
@@ -162,6 +166,18 @@ class WriteSummary(Op):
         return op._build(
             scope, (writer, step, tensor, tag, summary_metadata), {}, fast_path_error
         )
+
+
+def _holds(step: object, tag: object, summary_metadata: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(step) == 1
+            and elements_of(tag) == 1
+            and elements_of(summary_metadata) == 1
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -201,7 +217,8 @@ def write_summary(
         name: what the op is called in a graph.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(step, tag, summary_metadata) == 1`.
 
     Example:
         >>> logs = tf.summary.create_file_writer('logs')
@@ -217,11 +234,15 @@ def write_summary(
     fast_path_error = None
     _result: Operation | None
     try:
-        if is_eager() and (
-            type(step) is EagerTensor
-            or type(step) is int
-            and -9223372036854775808 <= step <= 9223372036854775807
-            or fits(TInt64, step)
+        if (
+            is_eager()
+            and (
+                type(step) is EagerTensor
+                or type(step) is int
+                and -9223372036854775808 <= step <= 9223372036854775807
+                or fits(TInt64, step)
+            )
+            and _holds(step, tag, summary_metadata)
         ):
             _result = execute(
                 "WriteSummary", name, writer, step, tensor, tag, summary_metadata

@@ -15,10 +15,13 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     elements_of,
     execute,
+    extent_of,
     fits,
     has_room,
     is_eager,
     new,
+    rank_of,
+    sizes_of,
     value_of,
 )
 from typing_extensions import Never, TypeVar
@@ -79,6 +82,8 @@ class TensorArrayWriteV3(TensorOp[TFloat32]):
     REQUIRES = (
         "elements(index) == 1",
         'memory("complex128", 8, value(index))',
+        "rank(value) < 254",
+        "elements(value) > 0 or extent(shape(value)) < 2**32",
     )
     SHAPES = {
         "handle": "(2,)",
@@ -132,7 +137,8 @@ class TensorArrayWriteV3(TensorOp[TFloat32]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `elements(index) == 1`,
-                `memory("complex128", 8, value(index))`.
+                `memory("complex128", 8, value(index))`, `rank(value) < 254`,
+                `elements(value) > 0 or extent(shape(value)) < 2**32`.
 
         Example:
             >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -156,7 +162,7 @@ class TensorArrayWriteV3(TensorOp[TFloat32]):
                     and -2147483648 <= index <= 2147483647
                     or fits(TInt32, index)
                 )
-                and _holds(index)
+                and _holds(index, value)
             ):
                 op.flow_out = execute(
                     "TensorArrayWriteV3", None, handle, index, value, flow_in
@@ -167,10 +173,15 @@ class TensorArrayWriteV3(TensorOp[TFloat32]):
         return op._build(scope, (handle, index, value, flow_in), {}, fast_path_error)
 
 
-def _holds(index: object) -> bool:
+def _holds(index: object, value: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(index) == 1 and has_room("complex128", 8, value_of(index))
+        return (
+            elements_of(index) == 1
+            and has_room("complex128", 8, value_of(index))
+            and rank_of(value) < 254
+            and (elements_of(value) > 0 or extent_of(sizes_of(value)) < 4294967296)
+        )
     except Exception:
         return False
 
@@ -212,7 +223,8 @@ def tensor_array_write_v3(
 
     Raises:
         OpError: the op refuses an argument. The call needs `elements(index) == 1`,
-            `memory("complex128", 8, value(index))`.
+            `memory("complex128", 8, value(index))`, `rank(value) < 254`,
+            `elements(value) > 0 or extent(shape(value)) < 2**32`.
 
     Example:
         >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -235,7 +247,7 @@ def tensor_array_write_v3(
                 and -2147483648 <= index <= 2147483647
                 or fits(TInt32, index)
             )
-            and _holds(index)
+            and _holds(index, value)
         ):
             _result = execute("TensorArrayWriteV3", name, handle, index, value, flow_in)
             return _result

@@ -14,9 +14,11 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     as_dtype,
+    contents_of,
     describe_missing_args,
     elements_of,
     execute,
+    extent_of,
     fits,
     is_eager,
     new,
@@ -72,6 +74,7 @@ class EmptyTensorList(TensorOp[TVariant]):
     REQUIRES = (
         "elements(max_num_elements) == 1",
         "elements(element_shape) < 254",
+        "-2**32 < extent(contents(element_shape)) < 2**32",
     )
     SHAPES = {
         "element_shape": "either((), (r,))",
@@ -128,7 +131,8 @@ class EmptyTensorList(TensorOp[TVariant]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(max_num_elements) == 1`, `elements(element_shape) < 254`.
+                `elements(max_num_elements) == 1`, `elements(element_shape) < 254`,
+                `-2**32 < extent(contents(element_shape)) < 2**32`.
 
         Example:
             >>> empty = empty_tensor_list([-1], 10, tf.int32)
@@ -178,7 +182,11 @@ class EmptyTensorList(TensorOp[TVariant]):
 def _holds(element_shape: object, max_num_elements: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(max_num_elements) == 1 and elements_of(element_shape) < 254
+        return (
+            elements_of(max_num_elements) == 1
+            and elements_of(element_shape) < 254
+            and -4294967296 < extent_of(contents_of(element_shape)) < 4294967296
+        )
     except Exception:
         return False
 
@@ -225,7 +233,8 @@ def empty_tensor_list(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(max_num_elements) == 1`, `elements(element_shape) < 254`.
+            `elements(max_num_elements) == 1`, `elements(element_shape) < 254`,
+            `-2**32 < extent(contents(element_shape)) < 2**32`.
 
     Example:
         >>> empty = empty_tensor_list([-1], 10, tf.int32)

@@ -15,7 +15,9 @@ from opwright_runtime.gencode import (
     as_shape,
     default,
     describe_missing_args,
+    dims_of,
     execute,
+    extent_of,
     is_eager,
     merging,
     new,
@@ -85,6 +87,7 @@ class TensorListConcat(Op, Generic[ElementDtype]):
     """
 
     OP_NAME = "TensorListConcat"
+    REQUIRES = ("extent(element_shape[1:]) < 2**63",)
     SHAPES = {
         "input_handle": "where(of((), (*e,)), len(e) >= 1)",
         "tensor": "(_n, *e[1:])",
@@ -162,7 +165,8 @@ class TensorListConcat(Op, Generic[ElementDtype]):
             lengths: int64, `_m`. First size of each element.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `extent(element_shape[1:]) < 2**63`.
 
         Example:
             >>> rows = opwright.tensor_list.empty_tensor_list([-1], -1, tf.int32)
@@ -177,7 +181,7 @@ class TensorListConcat(Op, Generic[ElementDtype]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(opts.element_shape):
                 op.tensor, op.lengths = execute(
                     "TensorListConcat",
                     None,
@@ -204,6 +208,14 @@ class TensorListConcat(Op, Generic[ElementDtype]):
 
 DEFAULTS = TensorListConcat.Options()
 MERGE = merging(TensorListConcat.Options)
+
+
+def _holds(element_shape: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return extent_of(dims_of(element_shape)[1:]) < 9223372036854775808
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -244,7 +256,8 @@ def tensor_list_concat(
         lengths: int64, `_m`. First size of each element.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `extent(element_shape[1:]) < 2**63`.
 
     Example:
         >>> rows = opwright.tensor_list.empty_tensor_list([-1], -1, tf.int32)
@@ -258,7 +271,7 @@ def tensor_list_concat(
     fast_path_error = None
     _result: TensorListConcatOutputs[UElementDtype]
     try:
-        if is_eager():
+        if is_eager() and _holds(element_shape):
             _result = TensorListConcatOutputs._make(
                 execute(
                     "TensorListConcat",

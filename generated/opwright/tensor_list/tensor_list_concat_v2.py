@@ -13,11 +13,14 @@ from opwright_runtime.gencode import (
     Scope,
     TInt64,
     as_dtype,
+    contents_of,
     describe_missing_args,
     elements_of,
     execute,
+    extent_of,
     fits,
     is_eager,
+    least_of,
     new,
 )
 from typing_extensions import NamedTuple, Never, TypeVar
@@ -90,7 +93,11 @@ class TensorListConcatV2(Op, Generic[ElementDtype]):
     """
 
     OP_NAME = "TensorListConcatV2"
-    REQUIRES = ("elements(element_shape) < 255",)
+    REQUIRES = (
+        "elements(element_shape) < 255",
+        "least(leading_dims) >= 0",
+        "-2**63 < sum(contents(leading_dims)) * extent(contents(element_shape)[1:]) < 2**63",
+    )
     SHAPES = {
         "input_handle": "where(of((), (*e,)), len(e) >= 1)",
         "element_shape": "either((), (len(e),))",
@@ -153,7 +160,9 @@ class TensorListConcatV2(Op, Generic[ElementDtype]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(element_shape) < 255`.
+                `elements(element_shape) < 255`, `least(leading_dims) >= 0`, `-2**63 <
+                sum(contents(leading_dims)) * extent(contents(element_shape)[1:]) <
+                2**63`.
 
         Example:
             >>> rows = opwright.tensor_list.empty_tensor_list([-1], -1, tf.int32)
@@ -177,7 +186,7 @@ class TensorListConcatV2(Op, Generic[ElementDtype]):
                     and -9223372036854775808 <= leading_dims <= 9223372036854775807
                     or fits(TInt64, leading_dims)
                 )
-                and _holds(element_shape)
+                and _holds(element_shape, leading_dims)
             ):
                 op.tensor, op.lengths = execute(
                     "TensorListConcatV2",
@@ -203,10 +212,16 @@ class TensorListConcatV2(Op, Generic[ElementDtype]):
         )
 
 
-def _holds(element_shape: object) -> bool:
+def _holds(element_shape: object, leading_dims: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(element_shape) < 255
+        return (
+            elements_of(element_shape) < 255
+            and least_of((_contents_of_leading_dims := contents_of(leading_dims))) >= 0
+            and -9223372036854775808
+            < sum(_contents_of_leading_dims) * extent_of(contents_of(element_shape)[1:])
+            < 9223372036854775808
+        )
     except Exception:
         return False
 
@@ -256,7 +271,8 @@ def tensor_list_concat_v2(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(element_shape) < 255`.
+            `elements(element_shape) < 255`, `least(leading_dims) >= 0`, `-2**63 <
+            sum(contents(leading_dims)) * extent(contents(element_shape)[1:]) < 2**63`.
 
     Example:
         >>> rows = opwright.tensor_list.empty_tensor_list([-1], -1, tf.int32)
@@ -279,7 +295,7 @@ def tensor_list_concat_v2(
                 and -9223372036854775808 <= leading_dims <= 9223372036854775807
                 or fits(TInt64, leading_dims)
             )
-            and _holds(element_shape)
+            and _holds(element_shape, leading_dims)
         ):
             _result = TensorListConcatV2Outputs._make(
                 execute(

@@ -11,7 +11,9 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     has_room,
     is_eager,
     new,
@@ -71,7 +73,10 @@ class TensorListFromTensor(TensorOp[TVariant]):
     """
 
     OP_NAME = "TensorListFromTensor"
-    REQUIRES = ('rank(tensor) == 0 or memory("int64", 4, shape(tensor)[0])',)
+    REQUIRES = (
+        'rank(tensor) == 0 or memory("int64", 4, shape(tensor)[0])',
+        "elements(tensor) > 0 or extent(shape(tensor)[1:]) < 2**32",
+    )
     SHAPES = {
         "tensor": "(n, *e)",
         "element_shape": "either((), (len(e),))",
@@ -121,7 +126,8 @@ class TensorListFromTensor(TensorOp[TVariant]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `rank(tensor) == 0 or memory("int64", 4, shape(tensor)[0])`.
+                `rank(tensor) == 0 or memory("int64", 4, shape(tensor)[0])`,
+                `elements(tensor) > 0 or extent(shape(tensor)[1:]) < 2**32`.
 
         Example:
             >>> letters = tensor_list_from_tensor(['a', 'b', 'c'], -1)
@@ -146,7 +152,9 @@ class TensorListFromTensor(TensorOp[TVariant]):
 def _holds(tensor: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return rank_of(tensor) == 0 or has_room("int64", 4, sizes_of(tensor)[0])
+        return (rank_of(tensor) == 0 or has_room("int64", 4, sizes_of(tensor)[0])) and (
+            elements_of(tensor) > 0 or extent_of(sizes_of(tensor)[1:]) < 4294967296
+        )
     except Exception:
         return False
 
@@ -187,7 +195,8 @@ def tensor_list_from_tensor(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `rank(tensor) == 0 or memory("int64", 4, shape(tensor)[0])`.
+            `rank(tensor) == 0 or memory("int64", 4, shape(tensor)[0])`,
+            `elements(tensor) > 0 or extent(shape(tensor)[1:]) < 2**32`.
 
     Example:
         >>> letters = tensor_list_from_tensor(['a', 'b', 'c'], -1)

@@ -11,10 +11,13 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     is_eager,
     new,
     rank_of,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -67,7 +70,10 @@ class TensorListPushBack(TensorOp[TVariant]):
     """
 
     OP_NAME = "TensorListPushBack"
-    REQUIRES = ("rank(tensor) < 254",)
+    REQUIRES = (
+        "rank(tensor) < 254",
+        "elements(tensor) > 0 or extent(shape(tensor)) < 2**32",
+    )
     SHAPES = {
         "input_handle": "of((), (*e,))",
         "tensor": "(*e,)",
@@ -113,7 +119,8 @@ class TensorListPushBack(TensorOp[TVariant]):
             output_handle: variant, `scalar`. The list that results.
 
         Raises:
-            OpError: the op refuses an argument. The call needs `rank(tensor) < 254`.
+            OpError: the op refuses an argument. The call needs `rank(tensor) < 254`,
+                `elements(tensor) > 0 or extent(shape(tensor)) < 2**32`.
 
         Example:
             >>> numbers = opwright.tensor_list.empty_tensor_list([2], -1, tf.int32)
@@ -141,7 +148,9 @@ class TensorListPushBack(TensorOp[TVariant]):
 def _holds(tensor: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return rank_of(tensor) < 254
+        return rank_of(tensor) < 254 and (
+            elements_of(tensor) > 0 or extent_of(sizes_of(tensor)) < 4294967296
+        )
     except Exception:
         return False
 
@@ -177,7 +186,8 @@ def tensor_list_push_back(
         output_handle: variant, `scalar`. The list that results.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `rank(tensor) < 254`.
+        OpError: the op refuses an argument. The call needs `rank(tensor) < 254`,
+            `elements(tensor) > 0 or extent(shape(tensor)) < 2**32`.
 
     Example:
         >>> numbers = opwright.tensor_list.empty_tensor_list([2], -1, tf.int32)

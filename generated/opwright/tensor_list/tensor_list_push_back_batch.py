@@ -13,9 +13,12 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     describe_missing_args,
+    elements_of,
     execute,
+    extent_of,
     is_eager,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -62,6 +65,7 @@ class TensorListPushBackBatch(TensorOp[TVariant]):
     """
 
     OP_NAME = "TensorListPushBackBatch"
+    REQUIRES = ("elements(tensor) > 0 or extent(shape(tensor)[1:]) < 2**32",)
     SHAPES = {
         "input_handles": "(b,)",
         "tensor": "(b, *e)",
@@ -102,7 +106,8 @@ class TensorListPushBackBatch(TensorOp[TVariant]):
             output_handles: variant, `b`. The lists that result.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(tensor) > 0 or extent(shape(tensor)[1:]) < 2**32`.
 
         Example:
             >>> empty = opwright.tensor_list.empty_tensor_list(-1, -1, tf.int32)
@@ -115,7 +120,7 @@ class TensorListPushBackBatch(TensorOp[TVariant]):
         op: TensorListPushBackBatch = new(TensorListPushBackBatch)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(tensor):
                 op.output_handles = execute(
                     "TensorListPushBackBatch", None, input_handles, tensor
                 )
@@ -123,6 +128,14 @@ class TensorListPushBackBatch(TensorOp[TVariant]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input_handles, tensor), {}, fast_path_error)
+
+
+def _holds(tensor: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(tensor) > 0 or extent_of(sizes_of(tensor)[1:]) < 4294967296
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -152,7 +165,8 @@ def tensor_list_push_back_batch(
         output_handles: variant, `b`. The lists that result.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(tensor) > 0 or extent(shape(tensor)[1:]) < 2**32`.
 
     Example:
         >>> empty = opwright.tensor_list.empty_tensor_list(-1, -1, tf.int32)
@@ -165,7 +179,7 @@ def tensor_list_push_back_batch(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager():
+        if is_eager() and _holds(tensor):
             _result = execute("TensorListPushBackBatch", name, input_handles, tensor)
             return _result
     except Exception as error:

@@ -16,9 +16,11 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     as_dtype,
+    contents_of,
     describe_missing_args,
     elements_of,
     execute,
+    extent_of,
     fits,
     has_room,
     is_eager,
@@ -75,6 +77,7 @@ class TensorListReserve(TensorOp[TVariant]):
         "elements(num_elements) == 1",
         'memory("int64", 4, value(num_elements))',
         "elements(element_shape) < 254",
+        "-2**32 < extent(contents(element_shape)) < 2**32",
     )
     SHAPES = {
         "element_shape": "either((), (r,))",
@@ -128,7 +131,8 @@ class TensorListReserve(TensorOp[TVariant]):
             OpError: the op refuses an argument. The call needs
                 `elements(num_elements) == 1`,
                 `memory("int64", 4, value(num_elements))`,
-                `elements(element_shape) < 254`.
+                `elements(element_shape) < 254`,
+                `-2**32 < extent(contents(element_shape)) < 2**32`.
 
         Example:
             >>> rows = tensor_list_reserve([2], 3, tf.int32)
@@ -184,6 +188,7 @@ def _holds(element_shape: object, num_elements: object) -> bool:
             elements_of(num_elements) == 1
             and has_room("int64", 4, value_of(num_elements))
             and elements_of(element_shape) < 254
+            and -4294967296 < extent_of(contents_of(element_shape)) < 4294967296
         )
     except Exception:
         return False
@@ -227,7 +232,8 @@ def tensor_list_reserve(
     Raises:
         OpError: the op refuses an argument. The call needs
             `elements(num_elements) == 1`, `memory("int64", 4, value(num_elements))`,
-            `elements(element_shape) < 254`.
+            `elements(element_shape) < 254`,
+            `-2**32 < extent(contents(element_shape)) < 2**32`.
 
     Example:
         >>> rows = tensor_list_reserve([2], 3, tf.int32)

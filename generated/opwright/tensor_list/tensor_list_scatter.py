@@ -15,11 +15,13 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     elements_of,
     execute,
+    extent_of,
     fits,
     has_room,
     is_eager,
     most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -75,7 +77,10 @@ class TensorListScatter(TensorOp[TVariant]):
     """
 
     OP_NAME = "TensorListScatter"
-    REQUIRES = ('elements(indices) == 0 or memory("int64", 4, most(indices))',)
+    REQUIRES = (
+        'elements(indices) == 0 or memory("int64", 4, most(indices))',
+        "elements(tensor) > 0 or extent(shape(tensor)[1:]) < 2**32",
+    )
     SHAPES = {
         "tensor": "(m, *e)",
         "indices": "where((*place,), prod(place) == m)",
@@ -131,7 +136,8 @@ class TensorListScatter(TensorOp[TVariant]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `elements(indices) == 0 or memory("int64", 4, most(indices))`.
+                `elements(indices) == 0 or memory("int64", 4, most(indices))`,
+                `elements(tensor) > 0 or extent(shape(tensor)[1:]) < 2**32`.
 
         Example:
             >>> placed = tensor_list_scatter([10, 20], [2, 0], -1)
@@ -152,7 +158,7 @@ class TensorListScatter(TensorOp[TVariant]):
                     and -2147483648 <= indices <= 2147483647
                     or fits(TInt32, indices)
                 )
-                and _holds(indices)
+                and _holds(tensor, indices)
             ):
                 op.output_handle = execute(
                     "TensorListScatter", None, tensor, indices, element_shape
@@ -163,10 +169,12 @@ class TensorListScatter(TensorOp[TVariant]):
         return op._build(scope, (tensor, indices, element_shape), {}, fast_path_error)
 
 
-def _holds(indices: object) -> bool:
+def _holds(tensor: object, indices: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return elements_of(indices) == 0 or has_room("int64", 4, most_of(indices))
+        return (
+            elements_of(indices) == 0 or has_room("int64", 4, most_of(indices))
+        ) and (elements_of(tensor) > 0 or extent_of(sizes_of(tensor)[1:]) < 4294967296)
     except Exception:
         return False
 
@@ -210,7 +218,8 @@ def tensor_list_scatter(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `elements(indices) == 0 or memory("int64", 4, most(indices))`.
+            `elements(indices) == 0 or memory("int64", 4, most(indices))`,
+            `elements(tensor) > 0 or extent(shape(tensor)[1:]) < 2**32`.
 
     Example:
         >>> placed = tensor_list_scatter([10, 20], [2, 0], -1)
@@ -230,7 +239,7 @@ def tensor_list_scatter(
                 and -2147483648 <= indices <= 2147483647
                 or fits(TInt32, indices)
             )
-            and _holds(indices)
+            and _holds(tensor, indices)
         ):
             _result = execute("TensorListScatter", name, tensor, indices, element_shape)
             return _result

@@ -15,12 +15,14 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     elements_of,
     execute,
+    extent_of,
     fits,
     has_room,
     is_eager,
     least_of,
     most_of,
     new,
+    sizes_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -85,6 +87,7 @@ class TensorListScatterIntoExistingList(TensorOp[TVariant]):
     REQUIRES = (
         "least(indices) >= 0",
         'elements(indices) == 0 or memory("int64", 4, most(indices))',
+        "elements(tensor) > 0 or extent(shape(tensor)[1:]) < 2**32",
     )
     SHAPES = {
         "input_handle": "of((), (*e,))",
@@ -140,7 +143,8 @@ class TensorListScatterIntoExistingList(TensorOp[TVariant]):
 
         Raises:
             OpError: the op refuses an argument. The call needs `least(indices) >= 0`,
-                `elements(indices) == 0 or memory("int64", 4, most(indices))`.
+                `elements(indices) == 0 or memory("int64", 4, most(indices))`,
+                `elements(tensor) > 0 or extent(shape(tensor)[1:]) < 2**32`.
 
         Example:
             >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -163,7 +167,7 @@ class TensorListScatterIntoExistingList(TensorOp[TVariant]):
                     and -2147483648 <= indices <= 2147483647
                     or fits(TInt32, indices)
                 )
-                and _holds(indices)
+                and _holds(tensor, indices)
             ):
                 op.output_handle = execute(
                     "TensorListScatterIntoExistingList",
@@ -178,11 +182,15 @@ class TensorListScatterIntoExistingList(TensorOp[TVariant]):
         return op._build(scope, (input_handle, tensor, indices), {}, fast_path_error)
 
 
-def _holds(indices: object) -> bool:
+def _holds(tensor: object, indices: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return least_of(indices) >= 0 and (
-            elements_of(indices) == 0 or has_room("int64", 4, most_of(indices))
+        return (
+            least_of(indices) >= 0
+            and (elements_of(indices) == 0 or has_room("int64", 4, most_of(indices)))
+            and (
+                elements_of(tensor) > 0 or extent_of(sizes_of(tensor)[1:]) < 4294967296
+            )
         )
     except Exception:
         return False
@@ -227,7 +235,8 @@ def tensor_list_scatter_into_existing_list(
 
     Raises:
         OpError: the op refuses an argument. The call needs `least(indices) >= 0`,
-            `elements(indices) == 0 or memory("int64", 4, most(indices))`.
+            `elements(indices) == 0 or memory("int64", 4, most(indices))`,
+            `elements(tensor) > 0 or extent(shape(tensor)[1:]) < 2**32`.
 
     Example:
         >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -249,7 +258,7 @@ def tensor_list_scatter_into_existing_list(
                 and -2147483648 <= indices <= 2147483647
                 or fits(TInt32, indices)
             )
-            and _holds(indices)
+            and _holds(tensor, indices)
         ):
             _result = execute(
                 "TensorListScatterIntoExistingList", name, input_handle, tensor, indices

@@ -17,11 +17,13 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     elements_of,
     execute,
+    extent_of,
     fits,
     has_room,
     is_eager,
     most_of,
     new,
+    sizes_of,
     value_of,
 )
 from typing_extensions import Never, TypeVar
@@ -84,6 +86,7 @@ class TensorListScatterV2(TensorOp[TVariant]):
         'elements(indices) == 0 or memory("int64", 4, most(indices))',
         "elements(num_elements) == 1",
         'memory("int64", 4, value(num_elements))',
+        "elements(tensor) > 0 or extent(shape(tensor)[1:]) < 2**32",
     )
     SHAPES = {
         "tensor": "(m, *e)",
@@ -145,7 +148,8 @@ class TensorListScatterV2(TensorOp[TVariant]):
             OpError: the op refuses an argument. The call needs
                 `elements(indices) == 0 or memory("int64", 4, most(indices))`,
                 `elements(num_elements) == 1`,
-                `memory("int64", 4, value(num_elements))`.
+                `memory("int64", 4, value(num_elements))`,
+                `elements(tensor) > 0 or extent(shape(tensor)[1:]) < 2**32`.
 
         Example:
             >>> placed = tensor_list_scatter_v2([10, 20], [2, 0], -1, 4)
@@ -172,7 +176,7 @@ class TensorListScatterV2(TensorOp[TVariant]):
                     and -2147483648 <= num_elements <= 2147483647
                     or fits(TInt32, num_elements)
                 )
-                and _holds(indices, num_elements)
+                and _holds(tensor, indices, num_elements)
             ):
                 op.output_handle = execute(
                     "TensorListScatterV2",
@@ -190,13 +194,16 @@ class TensorListScatterV2(TensorOp[TVariant]):
         )
 
 
-def _holds(indices: object, num_elements: object) -> bool:
+def _holds(tensor: object, indices: object, num_elements: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
             (elements_of(indices) == 0 or has_room("int64", 4, most_of(indices)))
             and elements_of(num_elements) == 1
             and has_room("int64", 4, value_of(num_elements))
+            and (
+                elements_of(tensor) > 0 or extent_of(sizes_of(tensor)[1:]) < 4294967296
+            )
         )
     except Exception:
         return False
@@ -246,7 +253,8 @@ def tensor_list_scatter_v2(
     Raises:
         OpError: the op refuses an argument. The call needs
             `elements(indices) == 0 or memory("int64", 4, most(indices))`,
-            `elements(num_elements) == 1`, `memory("int64", 4, value(num_elements))`.
+            `elements(num_elements) == 1`, `memory("int64", 4, value(num_elements))`,
+            `elements(tensor) > 0 or extent(shape(tensor)[1:]) < 2**32`.
 
     Example:
         >>> placed = tensor_list_scatter_v2([10, 20], [2, 0], -1, 4)
@@ -272,7 +280,7 @@ def tensor_list_scatter_v2(
                 and -2147483648 <= num_elements <= 2147483647
                 or fits(TInt32, num_elements)
             )
-            and _holds(indices, num_elements)
+            and _holds(tensor, indices, num_elements)
         ):
             _result = execute(
                 "TensorListScatterV2",

@@ -18,12 +18,14 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     elements_of,
     execute,
+    extent_of,
     fits,
     has_room,
     is_eager,
     merging,
     new,
     rank_of,
+    sizes_of,
     value_of,
 )
 from typing_extensions import Never, TypeVar
@@ -87,6 +89,7 @@ class TensorListSetItem(TensorOp[TVariant]):
         "not resize_if_index_out_of_bounds or value(index) >= 0",
         'not resize_if_index_out_of_bounds or memory("int64", 4, value(index))',
         "rank(item) < 254",
+        "elements(item) > 0 or extent(shape(item)) < 2**32",
     )
     SHAPES = {
         "input_handle": "of((), (*e,))",
@@ -170,7 +173,7 @@ class TensorListSetItem(TensorOp[TVariant]):
             OpError: the op refuses an argument. The call needs `elements(index) == 1`,
                 `not resize_if_index_out_of_bounds or value(index) >= 0`, `not
                 resize_if_index_out_of_bounds or memory("int64", 4, value(index))`,
-                `rank(item) < 254`.
+                `rank(item) < 254`, `elements(item) > 0 or extent(shape(item)) < 2**32`.
 
         Example:
             >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -233,6 +236,7 @@ def _holds(index: object, item: object, resize_if_index_out_of_bounds: bool) -> 
                 or has_room("int64", 4, value_of(index))
             )
             and rank_of(item) < 254
+            and (elements_of(item) > 0 or extent_of(sizes_of(item)) < 4294967296)
         )
     except Exception:
         return False
@@ -278,7 +282,7 @@ def tensor_list_set_item(
         OpError: the op refuses an argument. The call needs `elements(index) == 1`,
             `not resize_if_index_out_of_bounds or value(index) >= 0`, `not
             resize_if_index_out_of_bounds or memory("int64", 4, value(index))`,
-            `rank(item) < 254`.
+            `rank(item) < 254`, `elements(item) > 0 or extent(shape(item)) < 2**32`.
 
     Example:
         >>> rows = [[1, 2], [3, 4], [5, 6]]

@@ -15,6 +15,7 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     elements_of,
     execute,
+    extent_of,
     fits,
     is_eager,
     most_of,
@@ -82,6 +83,7 @@ class TensorListSplit(TensorOp[TVariant]):
         "rank(tensor) >= 1",
         "rank(tensor) < 254",
         "elements(lengths) == 0 or most(lengths) <= shape(tensor)[0]",
+        "elements(tensor) > 0 or extent(shape(tensor)[1:]) < 2**32",
     )
     SHAPES = {
         "tensor": "(sum(lengths), *x)",
@@ -137,7 +139,8 @@ class TensorListSplit(TensorOp[TVariant]):
         Raises:
             OpError: the op refuses an argument. The call needs `rank(lengths) == 1`,
                 `rank(tensor) >= 1`, `rank(tensor) < 254`,
-                `elements(lengths) == 0 or most(lengths) <= shape(tensor)[0]`.
+                `elements(lengths) == 0 or most(lengths) <= shape(tensor)[0]`,
+                `elements(tensor) > 0 or extent(shape(tensor)[1:]) < 2**32`.
 
         Example:
             >>> parts = tensor_list_split([1, 2, 3, 4, 5], [-1], [2, 3])
@@ -177,6 +180,9 @@ def _holds(tensor: object, lengths: object) -> bool:
             and (_rank_of_tensor := rank_of(tensor)) >= 1
             and _rank_of_tensor < 254
             and (elements_of(lengths) == 0 or most_of(lengths) <= sizes_of(tensor)[0])
+            and (
+                elements_of(tensor) > 0 or extent_of(sizes_of(tensor)[1:]) < 4294967296
+            )
         )
     except Exception:
         return False
@@ -222,7 +228,8 @@ def tensor_list_split(
     Raises:
         OpError: the op refuses an argument. The call needs `rank(lengths) == 1`,
             `rank(tensor) >= 1`, `rank(tensor) < 254`,
-            `elements(lengths) == 0 or most(lengths) <= shape(tensor)[0]`.
+            `elements(lengths) == 0 or most(lengths) <= shape(tensor)[0]`,
+            `elements(tensor) > 0 or extent(shape(tensor)[1:]) < 2**32`.
 
     Example:
         >>> parts = tensor_list_split([1, 2, 3, 4, 5], [-1], [2, 3])

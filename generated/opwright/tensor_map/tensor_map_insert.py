@@ -14,6 +14,7 @@ from opwright_runtime.gencode import (
     execute,
     is_eager,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -67,6 +68,7 @@ class TensorMapInsert(TensorOp[TVariant]):
     """
 
     OP_NAME = "TensorMapInsert"
+    REQUIRES = ("rank(key) < 254",)
     SHAPES = {
         "input_handle": "()",
         "key": "(...,)",
@@ -113,7 +115,7 @@ class TensorMapInsert(TensorOp[TVariant]):
             output_handle: variant, `scalar`. The map with the entry.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `rank(key) < 254`.
 
         Example:
             >>> ages = opwright.tensor_map.empty_tensor_map()
@@ -127,7 +129,7 @@ class TensorMapInsert(TensorOp[TVariant]):
         op: TensorMapInsert = new(TensorMapInsert)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(key):
                 op.output_handle = execute(
                     "TensorMapInsert", None, input_handle, key, value
                 )
@@ -135,6 +137,14 @@ class TensorMapInsert(TensorOp[TVariant]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input_handle, key, value), {}, fast_path_error)
+
+
+def _holds(key: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(key) < 254
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -169,7 +179,7 @@ def tensor_map_insert(
         output_handle: variant, `scalar`. The map with the entry.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(key) < 254`.
 
     Example:
         >>> ages = opwright.tensor_map.empty_tensor_map()
@@ -183,7 +193,7 @@ def tensor_map_insert(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager():
+        if is_eager() and _holds(key):
             _result = execute("TensorMapInsert", name, input_handle, key, value)
             return _result
     except Exception as error:

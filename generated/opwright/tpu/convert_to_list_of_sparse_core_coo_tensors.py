@@ -111,6 +111,7 @@ class ConvertToListOfSparseCoreCooTensors(Op):
     """
 
     OP_NAME = "ConvertToListOfSparseCoreCooTensors"
+    REQUIRES = ("num_sc_per_chip < 2**20",)
     SHAPES = {
         "indices_or_row_splits": "either((0,), (ids, 2), (sample_count + 1,))",
         "values": "(ids,)",
@@ -220,7 +221,8 @@ class ConvertToListOfSparseCoreCooTensors(Op):
                 Gain of each triple, for each SparseCore.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `num_sc_per_chip < 2**20`.
 
         Example:
             >>> splits, ids = [0, 2, 3, 3, 5], [4, 1, 6, 3, 3]
@@ -255,6 +257,7 @@ class ConvertToListOfSparseCoreCooTensors(Op):
                     and -2147483648 <= values <= 2147483647
                     or fits(TInt32, values)
                 )
+                and _holds(num_sc_per_chip)
             ):
                 op.row_ids_list, op.col_ids_list, op.gains_list = execute(
                     "ConvertToListOfSparseCoreCooTensors",
@@ -297,6 +300,14 @@ class ConvertToListOfSparseCoreCooTensors(Op):
             },
             fast_path_error,
         )
+
+
+def _holds(num_sc_per_chip: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return num_sc_per_chip < 1048576
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -387,7 +398,7 @@ def convert_to_list_of_sparse_core_coo_tensors(
             of each triple, for each SparseCore.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `num_sc_per_chip < 2**20`.
 
     Example:
         >>> splits, ids = [0, 2, 3, 3, 5], [4, 1, 6, 3, 3]
@@ -417,6 +428,7 @@ def convert_to_list_of_sparse_core_coo_tensors(
                 and -2147483648 <= values <= 2147483647
                 or fits(TInt32, values)
             )
+            and _holds(num_sc_per_chip)
         ):
             _result = ConvertToListOfSparseCoreCooTensorsOutputs._make(
                 execute(

@@ -72,6 +72,7 @@ class RecvTPUEmbeddingActivations(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    REQUIRES = ("num_outputs < 2**20",)
     SHAPES = {
         "outputs": "(..., _dimension)",
     }
@@ -126,7 +127,7 @@ class RecvTPUEmbeddingActivations(Op):
                 Combined rows of each feature or table.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `num_outputs < 2**20`.
 
         Example:
             >>> t = opwright.tpu
@@ -143,7 +144,7 @@ class RecvTPUEmbeddingActivations(Op):
         op: RecvTPUEmbeddingActivations = new(RecvTPUEmbeddingActivations)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(num_outputs):
                 op.outputs = execute(
                     "RecvTPUEmbeddingActivations",
                     None,
@@ -158,6 +159,14 @@ class RecvTPUEmbeddingActivations(Op):
         return op._build(
             scope, (), {"num_outputs": num_outputs, "config": config}, fast_path_error
         )
+
+
+def _holds(num_outputs: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return num_outputs < 1048576
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -202,7 +211,7 @@ def recv_tpu_embedding_activations(
             rows of each feature or table.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `num_outputs < 2**20`.
 
     Example:
         >>> t = opwright.tpu
@@ -219,7 +228,7 @@ def recv_tpu_embedding_activations(
     fast_path_error = None
     _result: list[Output[TFloat32]]
     try:
-        if is_eager():
+        if is_eager() and _holds(num_outputs):
             _result = execute(
                 "RecvTPUEmbeddingActivations",
                 name,

@@ -106,6 +106,7 @@ class RetrieveAllTPUEmbeddingParameters(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    REQUIRES = ("NumTables < 2**20",)
     SHAPES = {
         "parameters": "(_rows, _dimension)",
         "auxiliary1": "either((_rows, _dimension), (0, 0))",
@@ -212,7 +213,7 @@ class RetrieveAllTPUEmbeddingParameters(Op):
                 table's optimizer has fewer.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `NumTables < 2**20`.
 
         Example:
             >>> t = opwright.tpu
@@ -228,7 +229,7 @@ class RetrieveAllTPUEmbeddingParameters(Op):
         op: RetrieveAllTPUEmbeddingParameters = new(RetrieveAllTPUEmbeddingParameters)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(NumTables):
                 (
                     op.parameters,
                     op.auxiliary1,
@@ -264,6 +265,14 @@ class RetrieveAllTPUEmbeddingParameters(Op):
             },
             fast_path_error,
         )
+
+
+def _holds(NumTables: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return NumTables < 1048576
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -328,7 +337,7 @@ def retrieve_all_tpu_embedding_parameters(
             Seventh slot of each table. Empty where a table's optimizer has fewer.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `NumTables < 2**20`.
 
     Example:
         >>> t = opwright.tpu
@@ -344,7 +353,7 @@ def retrieve_all_tpu_embedding_parameters(
     fast_path_error = None
     _result: RetrieveAllTPUEmbeddingParametersOutputs
     try:
-        if is_eager():
+        if is_eager() and _holds(NumTables):
             _result = RetrieveAllTPUEmbeddingParametersOutputs._make(
                 execute(
                     "RetrieveAllTPUEmbeddingParameters",

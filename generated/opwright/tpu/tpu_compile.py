@@ -89,6 +89,7 @@ class TPUCompile(Op):
     """
 
     OP_NAME = "TPUCompile"
+    REQUIRES = ("num_computations < 2**20",)
     SHAPES = {
         "dynamic_shapes": "(...,)",
         "guaranteed_constants": "(...,)",
@@ -156,7 +157,8 @@ class TPUCompile(Op):
                 `scalar`. Whether each program may assign to variables.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `num_computations < 2**20`.
 
         Example:
             >>> @tf.function
@@ -174,6 +176,7 @@ class TPUCompile(Op):
                 scope.eager
                 and is_eager()
                 and (all_tensors(dynamic_shapes) or fits(TInt64, dynamic_shapes))
+                and _holds(num_computations)
             ):
                 op.compilation_status, op.program, op.may_modify_variables = execute(
                     "TPUCompile",
@@ -200,6 +203,14 @@ class TPUCompile(Op):
             },
             fast_path_error,
         )
+
+
+def _holds(num_computations: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return num_computations < 1048576
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -250,7 +261,7 @@ def tpu_compile(
             Whether each program may assign to variables.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `num_computations < 2**20`.
 
     Example:
         >>> @tf.function
@@ -264,7 +275,11 @@ def tpu_compile(
     fast_path_error = None
     _result: TPUCompileOutputs
     try:
-        if is_eager() and (all_tensors(dynamic_shapes) or fits(TInt64, dynamic_shapes)):
+        if (
+            is_eager()
+            and (all_tensors(dynamic_shapes) or fits(TInt64, dynamic_shapes))
+            and _holds(num_computations)
+        ):
             _result = TPUCompileOutputs._make(
                 execute(
                     "TPUCompile",

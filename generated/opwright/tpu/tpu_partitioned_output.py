@@ -64,6 +64,7 @@ class TPUPartitionedOutput(Op, Generic[T]):
     """
 
     OP_NAME = "TPUPartitionedOutput"
+    REQUIRES = ("num_splits < 2**20",)
     SHAPES = {
         "inputs": "where((*x,), partition_dim < len(x) and (partition_dim < 0 or x[partition_dim] % num_splits == 0))",
         "output": "(*replace(x, partition_dim, x[partition_dim] // num_splits),) if partition_dim >= 0 else (*x,)",
@@ -134,7 +135,7 @@ class TPUPartitionedOutput(Op, Generic[T]):
                 on each core, in their order.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `num_splits < 2**20`.
 
         Example:
             >>> @tf.function
@@ -147,7 +148,7 @@ class TPUPartitionedOutput(Op, Generic[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(num_splits):
                 op.output = execute(
                     "TPUPartitionedOutput",
                     None,
@@ -170,6 +171,14 @@ class TPUPartitionedOutput(Op, Generic[T]):
 
 DEFAULTS = TPUPartitionedOutput.Options()
 MERGE = merging(TPUPartitionedOutput.Options)
+
+
+def _holds(num_splits: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return num_splits < 1048576
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -208,7 +217,7 @@ def tpu_partitioned_output(
             each core, in their order.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `num_splits < 2**20`.
 
     Example:
         >>> @tf.function
@@ -220,7 +229,7 @@ def tpu_partitioned_output(
     fast_path_error = None
     _result: list[Output[U]]
     try:
-        if is_eager():
+        if is_eager() and _holds(num_splits):
             _result = execute(
                 "TPUPartitionedOutput",
                 name,

@@ -59,6 +59,7 @@ class TPUPartitionedOutputV2(Op, Generic[T]):
     """
 
     OP_NAME = "TPUPartitionedOutputV2"
+    REQUIRES = ("num_splits < 2**20",)
     SHAPES = {
         "inputs": "where((*x,), len(partition_dims) == 0 or len(x) == len(partition_dims))",
         "output": "(*dims(len(x)),)",
@@ -105,7 +106,7 @@ class TPUPartitionedOutputV2(Op, Generic[T]):
                 each core, in their order: each axis divided by its cuts.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `num_splits < 2**20`.
 
         Example:
             >>> @tf.function
@@ -117,7 +118,7 @@ class TPUPartitionedOutputV2(Op, Generic[T]):
         op: TPUPartitionedOutputV2[U] = new(TPUPartitionedOutputV2)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(num_splits):
                 op.output = execute(
                     "TPUPartitionedOutputV2",
                     None,
@@ -136,6 +137,14 @@ class TPUPartitionedOutputV2(Op, Generic[T]):
             {"num_splits": num_splits, "partition_dims": partition_dims},
             fast_path_error,
         )
+
+
+def _holds(num_splits: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return num_splits < 1048576
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -171,7 +180,7 @@ def tpu_partitioned_output_v2(
             core, in their order: each axis divided by its cuts.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `num_splits < 2**20`.
 
     Example:
         >>> @tf.function
@@ -183,7 +192,7 @@ def tpu_partitioned_output_v2(
     fast_path_error = None
     _result: list[Output[U]]
     try:
-        if is_eager():
+        if is_eager() and _holds(num_splits):
             _result = execute(
                 "TPUPartitionedOutputV2",
                 name,

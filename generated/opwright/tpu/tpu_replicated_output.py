@@ -53,6 +53,7 @@ class TPUReplicatedOutput(Op, Generic[T]):
     """
 
     OP_NAME = "TPUReplicatedOutput"
+    REQUIRES = ("num_replicas < 2**20",)
     SHAPES = {
         "input": "(*x,)",
         "outputs": "(*x,)",
@@ -93,7 +94,7 @@ class TPUReplicatedOutput(Op, Generic[T]):
                 replica, in their order.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `num_replicas < 2**20`.
 
         Example:
             >>> @tf.function
@@ -105,7 +106,7 @@ class TPUReplicatedOutput(Op, Generic[T]):
         op: TPUReplicatedOutput[U] = new(TPUReplicatedOutput)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(num_replicas):
                 op.outputs = execute(
                     "TPUReplicatedOutput", None, input, "num_replicas", num_replicas
                 )
@@ -115,6 +116,14 @@ class TPUReplicatedOutput(Op, Generic[T]):
         return op._build(
             scope, (input,), {"num_replicas": num_replicas}, fast_path_error
         )
+
+
+def _holds(num_replicas: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return num_replicas < 1048576
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -145,7 +154,7 @@ def tpu_replicated_output(
             replica, in their order.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `num_replicas < 2**20`.
 
     Example:
         >>> @tf.function
@@ -157,7 +166,7 @@ def tpu_replicated_output(
     fast_path_error = None
     _result: list[Output[U]]
     try:
-        if is_eager():
+        if is_eager() and _holds(num_replicas):
             _result = execute(
                 "TPUReplicatedOutput", name, input, "num_replicas", num_replicas
             )

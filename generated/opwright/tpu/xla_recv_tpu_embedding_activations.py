@@ -73,6 +73,7 @@ class XlaRecvTPUEmbeddingActivations(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    REQUIRES = ("num_tables < 2**20",)
     SHAPES = {
         "deduplication_data": "()",
         "outputs": "(..., _dimension)",
@@ -127,7 +128,7 @@ class XlaRecvTPUEmbeddingActivations(Op):
                 Combined rows of each feature or table.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `num_tables < 2**20`.
 
         Example:
             >>> @tf.function(jit_compile=True)
@@ -140,7 +141,7 @@ class XlaRecvTPUEmbeddingActivations(Op):
         op: XlaRecvTPUEmbeddingActivations = new(XlaRecvTPUEmbeddingActivations)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(num_tables):
                 op.outputs = execute(
                     "XlaRecvTPUEmbeddingActivations",
                     None,
@@ -159,6 +160,14 @@ class XlaRecvTPUEmbeddingActivations(Op):
             {"num_tables": num_tables, "config": config},
             fast_path_error,
         )
+
+
+def _holds(num_tables: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return num_tables < 1048576
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -203,7 +212,7 @@ def xla_recv_tpu_embedding_activations(
             rows of each feature or table.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `num_tables < 2**20`.
 
     Example:
         >>> @tf.function(jit_compile=True)
@@ -216,7 +225,7 @@ def xla_recv_tpu_embedding_activations(
     fast_path_error = None
     _result: list[Output[TFloat32]]
     try:
-        if is_eager():
+        if is_eager() and _holds(num_tables):
             _result = execute(
                 "XlaRecvTPUEmbeddingActivations",
                 name,

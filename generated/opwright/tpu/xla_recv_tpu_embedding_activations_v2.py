@@ -80,6 +80,7 @@ class XlaRecvTPUEmbeddingActivationsV2(Op):
     MESSAGES = {
         "config": "tensorflow.tpu.TPUEmbeddingConfiguration",
     }
+    REQUIRES = ("num_tables < 2**20",)
     SHAPES = {
         "deduplication_data": "()",
         "outputs": "(..., _dimension)",
@@ -145,7 +146,7 @@ class XlaRecvTPUEmbeddingActivationsV2(Op):
                 Combined rows of each feature or table.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `num_tables < 2**20`.
 
         Example:
             >>> @tf.function(jit_compile=True)
@@ -158,7 +159,7 @@ class XlaRecvTPUEmbeddingActivationsV2(Op):
         op: XlaRecvTPUEmbeddingActivationsV2 = new(XlaRecvTPUEmbeddingActivationsV2)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(num_tables):
                 op.outputs = execute(
                     "XlaRecvTPUEmbeddingActivationsV2",
                     None,
@@ -189,6 +190,14 @@ class XlaRecvTPUEmbeddingActivationsV2(Op):
             },
             fast_path_error,
         )
+
+
+def _holds(num_tables: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return num_tables < 1048576
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -244,7 +253,7 @@ def xla_recv_tpu_embedding_activations_v2(
             rows of each feature or table.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `num_tables < 2**20`.
 
     Example:
         >>> @tf.function(jit_compile=True)
@@ -257,7 +266,7 @@ def xla_recv_tpu_embedding_activations_v2(
     fast_path_error = None
     _result: list[Output[TFloat32]]
     try:
-        if is_eager():
+        if is_eager() and _holds(num_tables):
             _result = execute(
                 "XlaRecvTPUEmbeddingActivationsV2",
                 name,

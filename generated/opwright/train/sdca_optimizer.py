@@ -15,11 +15,14 @@ from opwright_runtime.gencode import (
     as_bool,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
     merging,
     new,
+    sizes_of,
+    tensors_of,
 )
 from typing_extensions import NamedTuple, Never
 
@@ -114,6 +117,11 @@ class SdcaOptimizer(Op):
     """
 
     OP_NAME = "SdcaOptimizer"
+    REQUIRES = (
+        "shape(dense_features)[0] >= elements(example_weights)",
+        "elements(sparse_weights) >= elements(sparse_indices)",
+        "elements(sparse_feature_values) >= elements(sparse_feature_indices)",
+    )
     SHAPES = {
         "sparse_example_indices": "(e[i],)",
         "sparse_feature_indices": "(e[i],)",
@@ -266,7 +274,10 @@ class SdcaOptimizer(Op):
                 `d[i]`. What to add to the dense weights.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `shape(dense_features)[0] >= elements(example_weights)`,
+                `elements(sparse_weights) >= elements(sparse_indices)`,
+                `elements(sparse_feature_values) >= elements(sparse_feature_indices)`.
 
         Example:
             >>> x, y, state = [[1.0], [2.0]], [2.0, 4.0], np.zeros([2, 4], np.float32)
@@ -294,6 +305,14 @@ class SdcaOptimizer(Op):
                     or fits(TInt64, sparse_feature_indices)
                 )
                 and (all_tensors(sparse_indices) or fits(TInt64, sparse_indices))
+                and _holds(
+                    sparse_feature_indices,
+                    sparse_feature_values,
+                    dense_features,
+                    example_weights,
+                    sparse_indices,
+                    sparse_weights,
+                )
             ):
                 (
                     op.out_example_state_data,
@@ -356,6 +375,40 @@ class SdcaOptimizer(Op):
 
 DEFAULTS = SdcaOptimizer.Options()
 MERGE = merging(SdcaOptimizer.Options)
+
+
+def _holds(
+    sparse_feature_indices: object,
+    sparse_feature_values: object,
+    dense_features: object,
+    example_weights: object,
+    sparse_indices: object,
+    sparse_weights: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            all(
+                sizes_of(_dense_features)[0] >= elements_of(example_weights)
+                for _dense_features in tensors_of(dense_features)
+            )
+            and all(
+                elements_of(_sparse_weights) >= elements_of(_sparse_indices)
+                for _sparse_indices, _sparse_weights in zip(
+                    tensors_of(sparse_indices), tensors_of(sparse_weights)
+                )
+            )
+            and all(
+                elements_of(_sparse_feature_values)
+                >= elements_of(_sparse_feature_indices)
+                for _sparse_feature_indices, _sparse_feature_values in zip(
+                    tensors_of(sparse_feature_indices),
+                    tensors_of(sparse_feature_values),
+                )
+            )
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -455,7 +508,10 @@ def sdca_optimizer(
             `d[i]`. What to add to the dense weights.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `shape(dense_features)[0] >= elements(example_weights)`,
+            `elements(sparse_weights) >= elements(sparse_indices)`,
+            `elements(sparse_feature_values) >= elements(sparse_feature_indices)`.
 
     Example:
         >>> x, y, state = [[1.0], [2.0]], [2.0, 4.0], np.zeros([2, 4], np.float32)
@@ -481,6 +537,14 @@ def sdca_optimizer(
                 or fits(TInt64, sparse_feature_indices)
             )
             and (all_tensors(sparse_indices) or fits(TInt64, sparse_indices))
+            and _holds(
+                sparse_feature_indices,
+                sparse_feature_values,
+                dense_features,
+                example_weights,
+                sparse_indices,
+                sparse_weights,
+            )
         ):
             _result = SdcaOptimizerOutputs._make(
                 execute(

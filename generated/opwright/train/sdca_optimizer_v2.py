@@ -15,11 +15,14 @@ from opwright_runtime.gencode import (
     as_bool,
     default,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
     merging,
     new,
+    sizes_of,
+    tensors_of,
 )
 from typing_extensions import NamedTuple, Never
 
@@ -114,6 +117,11 @@ class SdcaOptimizerV2(Op):
     """
 
     OP_NAME = "SdcaOptimizerV2"
+    REQUIRES = (
+        "shape(dense_features)[0] >= elements(example_weights)",
+        "elements(sparse_weights) >= elements(sparse_indices)",
+        "elements(sparse_feature_values) >= elements(sparse_feature_indices)",
+    )
     SHAPES = {
         "sparse_example_indices": "(e[i],)",
         "sparse_feature_indices": "(e[i],)",
@@ -266,7 +274,10 @@ class SdcaOptimizerV2(Op):
                 `d[i]`. What to add to the dense weights.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `shape(dense_features)[0] >= elements(example_weights)`,
+                `elements(sparse_weights) >= elements(sparse_indices)`,
+                `elements(sparse_feature_values) >= elements(sparse_feature_indices)`.
 
         Example:
             >>> x, y, state = [[1.0], [2.0]], [2.0, 4.0], np.zeros([2, 4], np.float32)
@@ -294,6 +305,14 @@ class SdcaOptimizerV2(Op):
                     or fits(TInt64, sparse_feature_indices)
                 )
                 and (all_tensors(sparse_indices) or fits(TInt64, sparse_indices))
+                and _holds(
+                    sparse_feature_indices,
+                    sparse_feature_values,
+                    dense_features,
+                    example_weights,
+                    sparse_indices,
+                    sparse_weights,
+                )
             ):
                 (
                     op.out_example_state_data,
@@ -356,6 +375,40 @@ class SdcaOptimizerV2(Op):
 
 DEFAULTS = SdcaOptimizerV2.Options()
 MERGE = merging(SdcaOptimizerV2.Options)
+
+
+def _holds(
+    sparse_feature_indices: object,
+    sparse_feature_values: object,
+    dense_features: object,
+    example_weights: object,
+    sparse_indices: object,
+    sparse_weights: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            all(
+                sizes_of(_dense_features)[0] >= elements_of(example_weights)
+                for _dense_features in tensors_of(dense_features)
+            )
+            and all(
+                elements_of(_sparse_weights) >= elements_of(_sparse_indices)
+                for _sparse_indices, _sparse_weights in zip(
+                    tensors_of(sparse_indices), tensors_of(sparse_weights)
+                )
+            )
+            and all(
+                elements_of(_sparse_feature_values)
+                >= elements_of(_sparse_feature_indices)
+                for _sparse_feature_indices, _sparse_feature_values in zip(
+                    tensors_of(sparse_feature_indices),
+                    tensors_of(sparse_feature_values),
+                )
+            )
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -456,7 +509,10 @@ def sdca_optimizer_v2(
             `d[i]`. What to add to the dense weights.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `shape(dense_features)[0] >= elements(example_weights)`,
+            `elements(sparse_weights) >= elements(sparse_indices)`,
+            `elements(sparse_feature_values) >= elements(sparse_feature_indices)`.
 
     Example:
         >>> x, y, state = [[1.0], [2.0]], [2.0, 4.0], np.zeros([2, 4], np.float32)
@@ -482,6 +538,14 @@ def sdca_optimizer_v2(
                 or fits(TInt64, sparse_feature_indices)
             )
             and (all_tensors(sparse_indices) or fits(TInt64, sparse_indices))
+            and _holds(
+                sparse_feature_indices,
+                sparse_feature_values,
+                dense_features,
+                example_weights,
+                sparse_indices,
+                sparse_weights,
+            )
         ):
             _result = SdcaOptimizerV2Outputs._make(
                 execute(

@@ -22,8 +22,10 @@ from opwright_runtime.gencode import (
     fit_together,
     is_convolved,
     is_eager,
+    is_precise,
     least_of,
     merging,
+    most_of,
     new,
     rank_of,
 )
@@ -115,10 +117,13 @@ class XlaConvV2(TensorOp[PreferredElementType]):
 
     OP_NAME = "XlaConvV2"
     REQUIRES = (
+        "elements(padding) == 0 or -2**31 <= least(padding) <= most(padding) < 2**31",
+        "elements(lhs_dilation) == 0 or most(lhs_dilation) < 2**31",
         "elements(window_strides, lhs_dilation, rhs_dilation) in (0, rank(lhs) - 2)",
         "elements(padding) in (0, 2 * (rank(lhs) - 2))",
         "least(window_strides, lhs_dilation, rhs_dilation) >= 1",
         "convolves(lhs, rhs, padding, lhs_dilation, dimension_numbers)",
+        "precise(precision_config)",
     )
     SHAPES = {
         "lhs": "(...,)",
@@ -232,11 +237,14 @@ class XlaConvV2(TensorOp[PreferredElementType]):
             output: `preferred_element_type`, `...`. The convolution.
 
         Raises:
-            OpError: the op refuses an argument. The call needs
+            OpError: the op refuses an argument. The call needs `elements(padding) == 0
+                or -2**31 <= least(padding) <= most(padding) < 2**31`,
+                `elements(lhs_dilation) == 0 or most(lhs_dilation) < 2**31`,
                 `elements(window_strides, lhs_dilation, rhs_dilation) in (0, rank(lhs) -
                 2)`, `elements(padding) in (0, 2 * (rank(lhs) - 2))`,
                 `least(window_strides, lhs_dilation, rhs_dilation) >= 1`,
-                `convolves(lhs, rhs, padding, lhs_dilation, dimension_numbers)`.
+                `convolves(lhs, rhs, padding, lhs_dilation, dimension_numbers)`,
+                `precise(precision_config)`.
 
         Example:
             >>> axes = b"\\x18\\x01\\x20\\x02\\x32\\x01\\x00\\x40"
@@ -279,6 +287,7 @@ class XlaConvV2(TensorOp[PreferredElementType]):
                     lhs_dilation,
                     rhs_dilation,
                     dimension_numbers,
+                    precision_config,
                 )
             ):
                 op.output = execute(
@@ -340,18 +349,28 @@ def _holds(
     lhs_dilation: object,
     rhs_dilation: object,
     dimension_numbers: object,
+    precision_config: object,
 ) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
-            elements_of(window_strides) in (0, (_rank_of_lhs := rank_of(lhs)) - 2)
-            and elements_of(lhs_dilation) in (0, _rank_of_lhs - 2)
+            (
+                (_elements_of_padding := elements_of(padding)) == 0
+                or -2147483648 <= least_of(padding) <= most_of(padding) < 2147483648
+            )
+            and (
+                (_elements_of_lhs_dilation := elements_of(lhs_dilation)) == 0
+                or most_of(lhs_dilation) < 2147483648
+            )
+            and elements_of(window_strides) in (0, (_rank_of_lhs := rank_of(lhs)) - 2)
+            and _elements_of_lhs_dilation in (0, _rank_of_lhs - 2)
             and elements_of(rhs_dilation) in (0, _rank_of_lhs - 2)
-            and elements_of(padding) in (0, 2 * (_rank_of_lhs - 2))
+            and _elements_of_padding in (0, 2 * (_rank_of_lhs - 2))
             and least_of(window_strides) >= 1
             and least_of(lhs_dilation) >= 1
             and least_of(rhs_dilation) >= 1
             and is_convolved(lhs, rhs, padding, lhs_dilation, dimension_numbers)
+            and is_precise(precision_config)
         )
     except Exception:
         return False
@@ -427,11 +446,14 @@ def xla_conv_v2(
         output: `preferred_element_type`, `...`. The convolution.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `elements(window_strides,
-            lhs_dilation, rhs_dilation) in (0, rank(lhs) - 2)`,
-            `elements(padding) in (0, 2 * (rank(lhs) - 2))`,
+        OpError: the op refuses an argument. The call needs `elements(padding) == 0 or
+            -2**31 <= least(padding) <= most(padding) < 2**31`,
+            `elements(lhs_dilation) == 0 or most(lhs_dilation) < 2**31`,
+            `elements(window_strides, lhs_dilation, rhs_dilation) in (0, rank(lhs) -
+            2)`, `elements(padding) in (0, 2 * (rank(lhs) - 2))`,
             `least(window_strides, lhs_dilation, rhs_dilation) >= 1`, `convolves(lhs,
-            rhs, padding, lhs_dilation, dimension_numbers)`.
+            rhs, padding, lhs_dilation, dimension_numbers)`,
+            `precise(precision_config)`.
 
     Example:
         >>> axes = b"\\x18\\x01\\x20\\x02\\x32\\x01\\x00\\x40"
@@ -472,6 +494,7 @@ def xla_conv_v2(
                 lhs_dilation,
                 rhs_dilation,
                 dimension_numbers,
+                precision_config,
             )
         ):
             _result = execute(

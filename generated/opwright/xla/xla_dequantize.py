@@ -18,6 +18,7 @@ from opwright_runtime.gencode import (
     fits,
     is_eager,
     new,
+    rank_of,
 )
 from typing_extensions import Never
 
@@ -63,6 +64,7 @@ class XlaDequantize(TensorOp[TBfloat16]):
     """
 
     OP_NAME = "XlaDequantize"
+    REQUIRES = ("not transpose_output or rank(input) >= 1",)
     SHAPES = {
         "input": "(*x, n)",
         "output": "(*x, 4 * n) if not transpose_output else (...,)",
@@ -114,7 +116,8 @@ class XlaDequantize(TensorOp[TBfloat16]):
                 for each word.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `not transpose_output or rank(input) >= 1`.
 
         Example:
             >>> packed = np.uint32([[0xFF00FF00]])
@@ -131,6 +134,7 @@ class XlaDequantize(TensorOp[TBfloat16]):
                 scope.eager
                 and is_eager()
                 and (type(input) is EagerTensor or fits(TUint32, input))
+                and _holds(input, transpose_output)
             ):
                 op.output = execute(
                     "XlaDequantize",
@@ -160,6 +164,14 @@ class XlaDequantize(TensorOp[TBfloat16]):
             },
             fast_path_error,
         )
+
+
+def _holds(input: object, transpose_output: bool) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return not transpose_output or rank_of(input) >= 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -201,7 +213,8 @@ def xla_dequantize(
             each word.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `not transpose_output or rank(input) >= 1`.
 
     Example:
         >>> packed = np.uint32([[0xFF00FF00]])
@@ -214,7 +227,11 @@ def xla_dequantize(
     fast_path_error = None
     _result: Output[TBfloat16]
     try:
-        if is_eager() and (type(input) is EagerTensor or fits(TUint32, input)):
+        if (
+            is_eager()
+            and (type(input) is EagerTensor or fits(TUint32, input))
+            and _holds(input, transpose_output)
+        ):
             _result = execute(
                 "XlaDequantize",
                 name,

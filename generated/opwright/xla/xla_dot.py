@@ -13,7 +13,9 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     fit_pair,
+    is_contracted,
     is_eager,
+    is_precise,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -74,6 +76,10 @@ class XlaDot(TensorOp[T]):
     """
 
     OP_NAME = "XlaDot"
+    REQUIRES = (
+        "contracts(lhs, rhs, dimension_numbers)",
+        "precise(precision_config)",
+    )
     SHAPES = {
         "lhs": "(...,)",
         "rhs": "(...,)",
@@ -127,7 +133,8 @@ class XlaDot(TensorOp[T]):
             output: `T`, `...`. Products, summed over the contracted axes.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `contracts(lhs, rhs, dimension_numbers)`, `precise(precision_config)`.
 
         Example:
             >>> from tensorflow.compiler.xla.xla_data_pb2 import DotDimensionNumbers
@@ -147,6 +154,7 @@ class XlaDot(TensorOp[T]):
                 scope.eager
                 and is_eager()
                 and (type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs))
+                and _holds(lhs, rhs, dimension_numbers, precision_config)
             ):
                 op.output = execute(
                     "XlaDot",
@@ -170,6 +178,18 @@ class XlaDot(TensorOp[T]):
             },
             fast_path_error,
         )
+
+
+def _holds(
+    lhs: object, rhs: object, dimension_numbers: object, precision_config: object
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return is_contracted(lhs, rhs, dimension_numbers) and is_precise(
+            precision_config
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -211,7 +231,8 @@ def xla_dot(
         output: `T`, `...`. Products, summed over the contracted axes.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `contracts(lhs, rhs, dimension_numbers)`, `precise(precision_config)`.
 
     Example:
         >>> from tensorflow.compiler.xla.xla_data_pb2 import DotDimensionNumbers
@@ -227,8 +248,10 @@ def xla_dot(
     fast_path_error = None
     _result: Output[U]
     try:
-        if is_eager() and (
-            type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs)
+        if (
+            is_eager()
+            and (type(lhs) is type(rhs) is EagerTensor or fit_pair(None, lhs, rhs))
+            and _holds(lhs, rhs, dimension_numbers, precision_config)
         ):
             _result = execute(
                 "XlaDot",

@@ -15,7 +15,9 @@ from opwright_runtime.gencode import (
     as_dtype,
     describe_missing_args,
     execute,
+    is_contracted,
     is_eager,
+    is_precise,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -89,6 +91,10 @@ class XlaDotV2(TensorOp[PreferredElementType]):
     """
 
     OP_NAME = "XlaDotV2"
+    REQUIRES = (
+        "contracts(lhs, rhs, dimension_numbers)",
+        "precise(precision_config)",
+    )
     SHAPES = {
         "lhs": "(...,)",
         "rhs": "(...,)",
@@ -150,7 +156,8 @@ class XlaDotV2(TensorOp[PreferredElementType]):
                 contracted axes.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `contracts(lhs, rhs, dimension_numbers)`, `precise(precision_config)`.
 
         Example:
             >>> from tensorflow.compiler.xla.xla_data_pb2 import DotDimensionNumbers
@@ -165,7 +172,11 @@ class XlaDotV2(TensorOp[PreferredElementType]):
         op: XlaDotV2[UPreferredElementType] = new(XlaDotV2)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if (
+                scope.eager
+                and is_eager()
+                and _holds(lhs, rhs, dimension_numbers, precision_config)
+            ):
                 op.output = execute(
                     "XlaDotV2",
                     None,
@@ -195,6 +206,18 @@ class XlaDotV2(TensorOp[PreferredElementType]):
             },
             fast_path_error,
         )
+
+
+def _holds(
+    lhs: object, rhs: object, dimension_numbers: object, precision_config: object
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return is_contracted(lhs, rhs, dimension_numbers) and is_precise(
+            precision_config
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -244,7 +267,8 @@ def xla_dot_v2(
             axes.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `contracts(lhs, rhs, dimension_numbers)`, `precise(precision_config)`.
 
     Example:
         >>> from tensorflow.compiler.xla.xla_data_pb2 import DotDimensionNumbers
@@ -259,7 +283,7 @@ def xla_dot_v2(
     fast_path_error = None
     _result: Output[UPreferredElementType]
     try:
-        if is_eager():
+        if is_eager() and _holds(lhs, rhs, dimension_numbers, precision_config):
             _result = execute(
                 "XlaDotV2",
                 name,

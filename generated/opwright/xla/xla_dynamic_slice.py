@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     fit_pair,
     is_eager,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -74,6 +75,7 @@ class XlaDynamicSlice(TensorOp[T]):
     """
 
     OP_NAME = "XlaDynamicSlice"
+    REQUIRES = ("rank(start_indices) == 1",)
     SHAPES = {
         "input": "(*x,)",
         "start_indices": "(len(x),)",
@@ -124,7 +126,8 @@ class XlaDynamicSlice(TensorOp[T]):
             output: `T`, `*size_indices`. The block.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(start_indices) == 1`.
 
         Example:
             >>> x = np.arange(12).reshape(3, 4)
@@ -144,6 +147,7 @@ class XlaDynamicSlice(TensorOp[T]):
                     type(start_indices) is type(size_indices) is EagerTensor
                     or fit_pair(None, start_indices, size_indices)
                 )
+                and _holds(start_indices)
             ):
                 op.output = execute(
                     "XlaDynamicSlice", None, input, start_indices, size_indices
@@ -154,6 +158,14 @@ class XlaDynamicSlice(TensorOp[T]):
         return op._build(
             scope, (input, start_indices, size_indices), {}, fast_path_error
         )
+
+
+def _holds(start_indices: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return rank_of(start_indices) == 1
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -191,7 +203,7 @@ def xla_dynamic_slice(
         output: `T`, `*size_indices`. The block.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `rank(start_indices) == 1`.
 
     Example:
         >>> x = np.arange(12).reshape(3, 4)
@@ -204,9 +216,13 @@ def xla_dynamic_slice(
     fast_path_error = None
     _result: Output[U]
     try:
-        if is_eager() and (
-            type(start_indices) is type(size_indices) is EagerTensor
-            or fit_pair(None, start_indices, size_indices)
+        if (
+            is_eager()
+            and (
+                type(start_indices) is type(size_indices) is EagerTensor
+                or fit_pair(None, start_indices, size_indices)
+            )
+            and _holds(start_indices)
         ):
             _result = execute(
                 "XlaDynamicSlice", name, input, start_indices, size_indices

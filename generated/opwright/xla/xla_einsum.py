@@ -9,6 +9,7 @@ from opwright_runtime.gencode import (
     OpInputs,
     Scope,
     TensorOp,
+    are_labeled,
     describe_missing_args,
     execute,
     is_eager,
@@ -72,6 +73,7 @@ class XlaEinsum(TensorOp[T]):
     """
 
     OP_NAME = "XlaEinsum"
+    REQUIRES = ("labels(a, b, equation)",)
     SHAPES = {
         "a": "(...,)",
         "b": "(...,)",
@@ -124,7 +126,8 @@ class XlaEinsum(TensorOp[T]):
             product: `T`, `...`. The sums of products.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `labels(a, b, equation)`.
 
         Example:
             >>> a, b = np.float32([[1, 2], [3, 4]]), np.float32([10, 1])
@@ -136,12 +139,20 @@ class XlaEinsum(TensorOp[T]):
         op: XlaEinsum[U] = new(XlaEinsum)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(a, b, equation):
                 op.product = execute("XlaEinsum", None, a, b, "equation", equation)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (a, b), {"equation": equation}, fast_path_error)
+
+
+def _holds(a: object, b: object, equation: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return are_labeled(a, b, equation)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -183,7 +194,7 @@ def xla_einsum(
         product: `T`, `...`. The sums of products.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `labels(a, b, equation)`.
 
     Example:
         >>> a, b = np.float32([[1, 2], [3, 4]]), np.float32([10, 1])
@@ -195,7 +206,7 @@ def xla_einsum(
     fast_path_error = None
     _result: Output[U]
     try:
-        if is_eager():
+        if is_eager() and _holds(a, b, equation):
             _result = execute("XlaEinsum", name, a, b, "equation", equation)
             return _result
     except Exception as error:

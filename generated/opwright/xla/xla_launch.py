@@ -14,6 +14,7 @@ from opwright_runtime.gencode import (
     execute,
     is_eager,
     new,
+    results_of,
 )
 from typing_extensions import Never
 
@@ -71,6 +72,7 @@ class XlaLaunch(Op):
     """
 
     OP_NAME = "XlaLaunch"
+    REQUIRES = ("len(Tresults) == results(function)",)
     SHAPES = {
         "constants": "(...,)",
         "args": "(...,)",
@@ -124,7 +126,8 @@ class XlaLaunch(Op):
             results: list of tensors of `Tresults`, `...`. What the function returns.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `len(Tresults) == results(function)`.
 
         Example:
             >>> spec = tf.TensorSpec([3])
@@ -138,7 +141,7 @@ class XlaLaunch(Op):
         op: XlaLaunch = new(XlaLaunch)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(Tresults, function):
                 op.results = execute(
                     "XlaLaunch",
                     None,
@@ -159,6 +162,14 @@ class XlaLaunch(Op):
             {"Tresults": Tresults, "function": function},
             fast_path_error,
         )
+
+
+def _holds(Tresults: Sequence[object], function: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return len(Tresults) == results_of(function)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -199,7 +210,8 @@ def xla_launch(
         results: list of tensors of `Tresults`, `...`. What the function returns.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `len(Tresults) == results(function)`.
 
     Example:
         >>> spec = tf.TensorSpec([3])
@@ -213,7 +225,7 @@ def xla_launch(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if is_eager():
+        if is_eager() and _holds(Tresults, function):
             _result = execute(
                 "XlaLaunch",
                 name,

@@ -15,7 +15,11 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     is_eager,
+    least_of,
+    most_of,
     new,
+    results_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -66,6 +70,11 @@ class XlaLaunchV2(Op):
     """
 
     OP_NAME = "XlaLaunchV2"
+    REQUIRES = (
+        "len(Tresults) == results(function)",
+        "0 <= least(resources)",
+        "most(resources) < len(args)",
+    )
     SHAPES = {
         "args": "(...,)",
         "results": "(...,)",
@@ -113,7 +122,9 @@ class XlaLaunchV2(Op):
             results: list of tensors of `Tresults`, `...`. What the function returns.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `len(Tresults) == results(function)`, `0 <= least(resources)`,
+                `most(resources) < len(args)`.
 
         Example:
             >>> spec = tf.TensorSpec([3])
@@ -127,7 +138,11 @@ class XlaLaunchV2(Op):
         op: XlaLaunchV2 = new(XlaLaunchV2)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if (
+                scope.eager
+                and is_eager()
+                and _holds(args, Tresults, resources, function)
+            ):
                 op.results = execute(
                     "XlaLaunchV2",
                     None,
@@ -155,6 +170,20 @@ class XlaLaunchV2(Op):
             },
             fast_path_error,
         )
+
+
+def _holds(
+    args: object, Tresults: Sequence[object], resources: Sequence[int], function: object
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            len(Tresults) == results_of(function)
+            and 0 <= least_of(resources)
+            and most_of(resources) < len(tensors_of(args))
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -192,7 +221,9 @@ def xla_launch_v2(
         results: list of tensors of `Tresults`, `...`. What the function returns.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `len(Tresults) == results(function)`, `0 <= least(resources)`,
+            `most(resources) < len(args)`.
 
     Example:
         >>> spec = tf.TensorSpec([3])
@@ -206,7 +237,7 @@ def xla_launch_v2(
     fast_path_error = None
     _result: list[Output[AnyDType]]
     try:
-        if is_eager():
+        if is_eager() and _holds(args, Tresults, resources, function):
             _result = execute(
                 "XlaLaunchV2",
                 name,

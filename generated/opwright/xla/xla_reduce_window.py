@@ -94,6 +94,8 @@ class XlaReduceWindow(TensorOp[T]):
         "elements(padding) == 2 * rank(input)",
         "least(window_dimensions, window_strides, base_dilations, window_dilations) >= 1",
         "most(base_dilations) > 1 or least(padded(input, padding)) >= 0",
+        "elements(padding) == 0 or -2**31 <= least(padding) <= most(padding) < 2**31",
+        "elements(base_dilations) == 0 or most(base_dilations) < 2**31",
     )
     SHAPES = {
         "input": "(*x,)",
@@ -171,7 +173,9 @@ class XlaReduceWindow(TensorOp[T]):
                 window_dilations) == rank(input)`,
                 `elements(padding) == 2 * rank(input)`, `least(window_dimensions,
                 window_strides, base_dilations, window_dilations) >= 1`,
-                `most(base_dilations) > 1 or least(padded(input, padding)) >= 0`.
+                `most(base_dilations) > 1 or least(padded(input, padding)) >= 0`,
+                `elements(padding) == 0 or -2**31 <= least(padding) <= most(padding) <
+                2**31`, `elements(base_dilations) == 0 or most(base_dilations) < 2**31`.
 
         Example:
             >>> plus = tf.function(tf.add).get_concrete_function(*[tf.TensorSpec([])] * 2)
@@ -261,15 +265,24 @@ def _holds(
         return (
             elements_of(window_dimensions) == (_rank_of_input := rank_of(input))
             and elements_of(window_strides) == _rank_of_input
-            and elements_of(base_dilations) == _rank_of_input
+            and (_elements_of_base_dilations := elements_of(base_dilations))
+            == _rank_of_input
             and elements_of(window_dilations) == _rank_of_input
-            and elements_of(padding) == 2 * _rank_of_input
+            and (_elements_of_padding := elements_of(padding)) == 2 * _rank_of_input
             and least_of(window_dimensions) >= 1
             and least_of(window_strides) >= 1
             and least_of(base_dilations) >= 1
             and least_of(window_dilations) >= 1
             and (
-                most_of(base_dilations) > 1 or least_of(padded_of(input, padding)) >= 0
+                (_most_of_base_dilations := most_of(base_dilations)) > 1
+                or least_of(padded_of(input, padding)) >= 0
+            )
+            and (
+                _elements_of_padding == 0
+                or -2147483648 <= least_of(padding) <= most_of(padding) < 2147483648
+            )
+            and (
+                _elements_of_base_dilations == 0 or _most_of_base_dilations < 2147483648
             )
         )
     except Exception:
@@ -332,7 +345,9 @@ def xla_reduce_window(
             window_strides, base_dilations, window_dilations) == rank(input)`,
             `elements(padding) == 2 * rank(input)`, `least(window_dimensions,
             window_strides, base_dilations, window_dilations) >= 1`,
-            `most(base_dilations) > 1 or least(padded(input, padding)) >= 0`.
+            `most(base_dilations) > 1 or least(padded(input, padding)) >= 0`,
+            `elements(padding) == 0 or -2**31 <= least(padding) <= most(padding) <
+            2**31`, `elements(base_dilations) == 0 or most(base_dilations) < 2**31`.
 
     Example:
         >>> plus = tf.function(tf.add).get_concrete_function(*[tf.TensorSpec([])] * 2)

@@ -50,6 +50,7 @@ class XlaReplicaId(TensorOp[TInt32]):
     """
 
     OP_NAME = "XlaReplicaId"
+    REQUIRES = ("not runs",)
     SHAPES = {
         "id": "()",
     }
@@ -83,7 +84,7 @@ class XlaReplicaId(TensorOp[TInt32]):
             id: int32, `scalar`. The replica's number.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `not runs`.
 
         Example:
             >>> with tf.Graph().as_default():
@@ -96,12 +97,20 @@ class XlaReplicaId(TensorOp[TInt32]):
         op: XlaReplicaId = new(XlaReplicaId)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds():
                 op.id = execute("XlaReplicaId", None)
                 return op
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (), {}, fast_path_error)
+
+
+def _holds() -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return not True
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -128,7 +137,7 @@ def xla_replica_id(
         id: int32, `scalar`. The replica's number.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `not runs`.
 
     Example:
         >>> with tf.Graph().as_default():
@@ -141,7 +150,7 @@ def xla_replica_id(
     fast_path_error = None
     _result: Output[TInt32]
     try:
-        if is_eager():
+        if is_eager() and _holds():
             _result = execute("XlaReplicaId", name)
             return _result
     except Exception as error:

@@ -14,9 +14,12 @@ from opwright_runtime.gencode import (
     TInt32,
     TUint64,
     as_dtype,
+    contents_of,
     describe_missing_args,
+    dtype_name,
     execute,
     fits,
+    has_room,
     is_eager,
     new,
 )
@@ -89,6 +92,7 @@ class XlaRngBitGenerator(Op, Generic[Dtype]):
     """
 
     OP_NAME = "XlaRngBitGenerator"
+    REQUIRES = ("memory(dtype, contents(shape))",)
     SHAPES = {
         "algorithm": "()",
         "initial_state": "(k,)",
@@ -168,7 +172,8 @@ class XlaRngBitGenerator(Op, Generic[Dtype]):
             output: `dtype`, `*shape`. Random bits.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(dtype, contents(shape))`.
 
         Example:
             >>> state = np.uint64([1, 2, 3])
@@ -197,6 +202,7 @@ class XlaRngBitGenerator(Op, Generic[Dtype]):
                     and -2147483648 <= shape <= 2147483647
                     or fits(TInt32, shape)
                 )
+                and _holds(shape, dtype)
             ):
                 op.output_key, op.output = execute(
                     "XlaRngBitGenerator",
@@ -213,6 +219,14 @@ class XlaRngBitGenerator(Op, Generic[Dtype]):
         return op._build(
             scope, (algorithm, initial_state, shape), {"dtype": dtype}, fast_path_error
         )
+
+
+def _holds(shape: object, dtype: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(dtype_name(dtype), contents_of(shape))
+    except Exception:
+        return False
 
 
 @overload
@@ -276,7 +290,8 @@ def xla_rng_bit_generator(
         output: `dtype`, `*shape`. Random bits.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(dtype, contents(shape))`.
 
     Example:
         >>> state = np.uint64([1, 2, 3])
@@ -304,6 +319,7 @@ def xla_rng_bit_generator(
                 and -2147483648 <= shape <= 2147483647
                 or fits(TInt32, shape)
             )
+            and _holds(shape, dtype)
         ):
             _result = XlaRngBitGeneratorOutputs._make(
                 execute(

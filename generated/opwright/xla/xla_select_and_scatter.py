@@ -19,6 +19,7 @@ from opwright_runtime.gencode import (
     is_eager,
     least_of,
     new,
+    padded_of,
     rank_of,
 )
 from typing_extensions import Never, TypeVar
@@ -89,6 +90,7 @@ class XlaSelectAndScatter(TensorOp[T]):
         "elements(window_dimensions, window_strides) == rank(operand)",
         "elements(padding) == 2 * rank(operand)",
         "least(window_dimensions, window_strides) >= 1",
+        "least(padded(operand, padding)) >= 0",
     )
     SHAPES = {
         "operand": "(*x,)",
@@ -156,7 +158,8 @@ class XlaSelectAndScatter(TensorOp[T]):
             OpError: the op refuses an argument. The call needs
                 `elements(window_dimensions, window_strides) == rank(operand)`,
                 `elements(padding) == 2 * rank(operand)`,
-                `least(window_dimensions, window_strides) >= 1`.
+                `least(window_dimensions, window_strides) >= 1`,
+                `least(padded(operand, padding)) >= 0`.
 
         Example:
             >>> spec = [tf.TensorSpec([])] * 2
@@ -223,6 +226,7 @@ def _holds(
             and elements_of(padding) == 2 * _rank_of_operand
             and least_of(window_dimensions) >= 1
             and least_of(window_strides) >= 1
+            and least_of(padded_of(operand, padding)) >= 0
         )
     except Exception:
         return False
@@ -276,7 +280,8 @@ def xla_select_and_scatter(
         OpError: the op refuses an argument. The call needs
             `elements(window_dimensions, window_strides) == rank(operand)`,
             `elements(padding) == 2 * rank(operand)`,
-            `least(window_dimensions, window_strides) >= 1`.
+            `least(window_dimensions, window_strides) >= 1`,
+            `least(padded(operand, padding)) >= 0`.
 
     Example:
         >>> spec = [tf.TensorSpec([])] * 2

@@ -12,10 +12,14 @@ from opwright_runtime.gencode import (
     TInt32,
     TensorOp,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
     new,
+    rank_of,
+    sizes_of,
+    value_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -66,6 +70,11 @@ class XlaSetDynamicDimensionSize(TensorOp[T]):
     """
 
     OP_NAME = "XlaSetDynamicDimensionSize"
+    REQUIRES = (
+        "elements(dim_index, size) == 1",
+        "value(size) >= 0",
+        "not 0 <= value(dim_index) < rank(input) or value(size) <= shape(input)[value(dim_index)]",
+    )
     SHAPES = {
         "input": "(*x,)",
         "dim_index": "()",
@@ -112,7 +121,10 @@ class XlaSetDynamicDimensionSize(TensorOp[T]):
             output: `T`, `...`. The same tensor, with a dynamic axis.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(dim_index, size) == 1`, `value(size) >= 0`, `not 0 <=
+                value(dim_index) < rank(input) or value(size) <=
+                shape(input)[value(dim_index)]`.
 
         Example:
             >>> @tf.function(jit_compile=True)
@@ -139,6 +151,7 @@ class XlaSetDynamicDimensionSize(TensorOp[T]):
                     and -2147483648 <= size <= 2147483647
                     or fits(TInt32, size)
                 )
+                and _holds(input, dim_index, size)
             ):
                 op.output = execute(
                     "XlaSetDynamicDimensionSize", None, input, dim_index, size
@@ -147,6 +160,22 @@ class XlaSetDynamicDimensionSize(TensorOp[T]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (input, dim_index, size), {}, fast_path_error)
+
+
+def _holds(input: object, dim_index: object, size: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            elements_of(dim_index) == 1
+            and elements_of(size) == 1
+            and (_value_of_size := value_of(size)) >= 0
+            and (
+                not 0 <= (_value_of_dim_index := value_of(dim_index)) < rank_of(input)
+                or _value_of_size <= sizes_of(input)[_value_of_dim_index]
+            )
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -181,7 +210,10 @@ def xla_set_dynamic_dimension_size(
         output: `T`, `...`. The same tensor, with a dynamic axis.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(dim_index, size) == 1`, `value(size) >= 0`, `not 0 <=
+            value(dim_index) < rank(input) or value(size) <=
+            shape(input)[value(dim_index)]`.
 
     Example:
         >>> @tf.function(jit_compile=True)
@@ -207,6 +239,7 @@ def xla_set_dynamic_dimension_size(
                 and -2147483648 <= size <= 2147483647
                 or fits(TInt32, size)
             )
+            and _holds(input, dim_index, size)
         ):
             _result = execute(
                 "XlaSetDynamicDimensionSize", name, input, dim_index, size

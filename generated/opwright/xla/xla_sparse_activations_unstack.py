@@ -70,6 +70,7 @@ class XlaSparseActivationsUnstack(Op, Generic[Dtype]):
     """
 
     OP_NAME = "XlaSparseActivationsUnstack"
+    REQUIRES = ("num_tables < 2**20",)
     SINCE = {
         "XlaSparseActivationsUnstack": "2.20",
     }
@@ -125,7 +126,7 @@ class XlaSparseActivationsUnstack(Op, Generic[Dtype]):
                 `_samples _width`. Rows of each feature.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `num_tables < 2**20`.
 
         Example:
             >>> @tf.function(jit_compile=True)
@@ -138,7 +139,7 @@ class XlaSparseActivationsUnstack(Op, Generic[Dtype]):
         op: XlaSparseActivationsUnstack[UDtype] = new(XlaSparseActivationsUnstack)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(num_tables):
                 op.unstacked_activations = execute(
                     "XlaSparseActivationsUnstack",
                     None,
@@ -170,6 +171,14 @@ class XlaSparseActivationsUnstack(Op, Generic[Dtype]):
             },
             fast_path_error,
         )
+
+
+def _holds(num_tables: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return num_tables < 1048576
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -212,7 +221,7 @@ def xla_sparse_activations_unstack(
             `_samples _width`. Rows of each feature.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `num_tables < 2**20`.
 
     Example:
         >>> @tf.function(jit_compile=True)
@@ -225,7 +234,7 @@ def xla_sparse_activations_unstack(
     fast_path_error = None
     _result: list[Output[UDtype]]
     try:
-        if is_eager():
+        if is_eager() and _holds(num_tables):
             _result = execute(
                 "XlaSparseActivationsUnstack",
                 name,

@@ -18,6 +18,8 @@ from opwright_runtime.gencode import (
     fit_together,
     is_eager,
     new,
+    rank_of,
+    tensors_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -65,6 +67,7 @@ class XlaSparseGradientsStack(TensorOp[Dtype]):
     """
 
     OP_NAME = "XlaSparseGradientsStack"
+    REQUIRES = ("rank(unstacked_gradients) >= 1",)
     SINCE = {
         "XlaSparseGradientsStack": "2.20",
     }
@@ -113,7 +116,8 @@ class XlaSparseGradientsStack(TensorOp[Dtype]):
             stacked_gradients: `dtype`, `_samples _width`. Gradients of all features.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `rank(unstacked_gradients) >= 1`.
 
         Example:
             >>> @tf.function(jit_compile=True)
@@ -132,6 +136,7 @@ class XlaSparseGradientsStack(TensorOp[Dtype]):
                     all_tensors(unstacked_gradients)
                     or fit_together(None, unstacked_gradients)
                 )
+                and _holds(unstacked_gradients)
             ):
                 op.stacked_gradients = execute(
                     "XlaSparseGradientsStack",
@@ -152,6 +157,17 @@ class XlaSparseGradientsStack(TensorOp[Dtype]):
             {"interleaved": interleaved, "dtype": dtype},
             fast_path_error,
         )
+
+
+def _holds(unstacked_gradients: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return all(
+            rank_of(_unstacked_gradients) >= 1
+            for _unstacked_gradients in tensors_of(unstacked_gradients)
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -187,7 +203,8 @@ def xla_sparse_gradients_stack(
         stacked_gradients: `dtype`, `_samples _width`. Gradients of all features.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `rank(unstacked_gradients) >= 1`.
 
     Example:
         >>> @tf.function(jit_compile=True)
@@ -199,8 +216,13 @@ def xla_sparse_gradients_stack(
     fast_path_error = None
     _result: Output[UDtype]
     try:
-        if is_eager() and (
-            all_tensors(unstacked_gradients) or fit_together(None, unstacked_gradients)
+        if (
+            is_eager()
+            and (
+                all_tensors(unstacked_gradients)
+                or fit_together(None, unstacked_gradients)
+            )
+            and _holds(unstacked_gradients)
         ):
             _result = execute(
                 "XlaSparseGradientsStack",

@@ -16,6 +16,7 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -70,6 +71,7 @@ class XlaSpmdFullToShardShape(TensorOp[T]):
     """
 
     OP_NAME = "XlaSpmdFullToShardShape"
+    REQUIRES = ("dim < rank(input)",)
     SHAPES = {
         "input": "(*x,)",
         "output": "(...,)",
@@ -147,7 +149,7 @@ class XlaSpmdFullToShardShape(TensorOp[T]):
             output: `T`, `...`. The shard of this device.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `dim < rank(input)`.
 
         Example:
             >>> @tf.function(jit_compile=True)
@@ -160,7 +162,7 @@ class XlaSpmdFullToShardShape(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(input, opts.dim):
                 op.output = execute(
                     "XlaSpmdFullToShardShape",
                     None,
@@ -189,6 +191,14 @@ class XlaSpmdFullToShardShape(TensorOp[T]):
 
 DEFAULTS = XlaSpmdFullToShardShape.Options()
 MERGE = merging(XlaSpmdFullToShardShape.Options)
+
+
+def _holds(input: object, dim: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return dim < rank_of(input)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -228,7 +238,7 @@ def xla_spmd_full_to_shard_shape(
         output: `T`, `...`. The shard of this device.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `dim < rank(input)`.
 
     Example:
         >>> @tf.function(jit_compile=True)
@@ -240,7 +250,7 @@ def xla_spmd_full_to_shard_shape(
     fast_path_error = None
     _result: Output[U]
     try:
-        if is_eager():
+        if is_eager() and _holds(input, dim):
             _result = execute(
                 "XlaSpmdFullToShardShape",
                 name,

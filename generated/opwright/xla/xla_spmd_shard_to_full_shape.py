@@ -17,6 +17,7 @@ from opwright_runtime.gencode import (
     is_eager,
     merging,
     new,
+    rank_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -73,6 +74,7 @@ class XlaSpmdShardToFullShape(TensorOp[T]):
     """
 
     OP_NAME = "XlaSpmdShardToFullShape"
+    REQUIRES = ("dim < rank(input)",)
     SHAPES = {
         "input": "(...,)",
         "output": "(*full_shape,)",
@@ -149,7 +151,7 @@ class XlaSpmdShardToFullShape(TensorOp[T]):
             output: `T`, `*full_shape`. The tensor as a whole.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `dim < rank(input)`.
 
         Example:
             >>> with tf.Graph().as_default():
@@ -164,7 +166,7 @@ class XlaSpmdShardToFullShape(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(input, opts.dim):
                 op.output = execute(
                     "XlaSpmdShardToFullShape",
                     None,
@@ -196,6 +198,14 @@ class XlaSpmdShardToFullShape(TensorOp[T]):
 
 DEFAULTS = XlaSpmdShardToFullShape.Options()
 MERGE = merging(XlaSpmdShardToFullShape.Options)
+
+
+def _holds(input: object, dim: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return dim < rank_of(input)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -234,7 +244,7 @@ def xla_spmd_shard_to_full_shape(
         output: `T`, `*full_shape`. The tensor as a whole.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `dim < rank(input)`.
 
     Example:
         >>> with tf.Graph().as_default():
@@ -248,7 +258,7 @@ def xla_spmd_shard_to_full_shape(
     fast_path_error = None
     _result: Output[U]
     try:
-        if is_eager():
+        if is_eager() and _holds(input, dim):
             _result = execute(
                 "XlaSpmdShardToFullShape",
                 name,

@@ -54,11 +54,12 @@ from opwright_runtime._binding.graph_properties import (
     fits_dense_table,
     flat_of,
     is_tensor,
+    nested_in_graph,
     numbers_of,
     product_of,
     row_of,
 )
-from opwright_runtime._binding.op_info import OpInfo
+from opwright_runtime._binding.op_info import ArgInfo, OpInfo
 from opwright_runtime._binding.reads import Reads
 from opwright_runtime._internals import handle_data
 
@@ -151,7 +152,7 @@ def checker(
     plain = {
         arg.name
         for arg, one in zip(info.inputs, specs, strict=True)
-        if arg.is_list or not (arg.is_ref or one.dtype == tf.variant)
+        if arg.is_list or not _is_opaque(arg, one)
     }
     names_of_all = [arg.name for arg in info.inputs]
     used = {
@@ -211,9 +212,14 @@ def checker(
     return Checker(function, names) if added else None
 
 
+def _is_opaque(arg: ArgInfo, given: Value) -> bool:
+    """Whether the elements of an input say nothing of what it stands for."""
+    return given.dtype == tf.variant or (arg.is_ref and given.dtype == tf.string)
+
+
 def _reads_handles(node: ast.expr) -> bool:
     """Whether a condition depends on what variants or references stand for."""
-    names = eager_checks.NAMES | {"divides"}
+    names = eager_checks.NAMES | {"divides", "matrix"}
     calls = (part for part in ast.walk(node) if isinstance(part, ast.Call))
     return any(is_call(call, name) for call in calls for name in names)
 
@@ -396,11 +402,13 @@ class _Graph:
         if name == THREADS:
             return threads.can_start(self.value(node.args[0]))
         if name == TABLE:
-            handle, keys, values = node.args
-            dtypes = self.value(keys), self.value(values)
+            handle = self.tensor(node.args[0])
+            dtypes = [*map(self.value, node.args[1:])]
+            if handle.dtype != tf.resource:
+                raise UnknownError
             if not resources.have_zeros(*dtypes):
-                return self.in_python(name, [self.tensor(handle)], *dtypes)
-            self.reads.look_up(self.tensor(handle), *dtypes)
+                return self.in_python(name, [handle], *dtypes)
+            self.reads.look_up(handle, *dtypes)
             return True
         if name == HOLDS:
             if input_named(node.args[0])[0] in self.settled:
@@ -424,6 +432,8 @@ class _Graph:
         if name == CROSSES:
             lists = [self.given.get(input_named(each)[0], []) for each in node.args]
             return crosses_in_graph(*lists)
+        if name == "nested":
+            return nested_in_graph(self.given.get(input_named(first)[0], []))
         if name in OF_EQUATIONS:
             return self.of_list(name, input_named(first)[0], node.args[1])
         if name in JOINT:

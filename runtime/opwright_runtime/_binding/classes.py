@@ -145,6 +145,11 @@ if TYPE_CHECKING:
     )
     from opwright_runtime._binding.files import is_writable
     from opwright_runtime._binding.handles import is_removable
+    from opwright_runtime._binding.numerics import (
+        are_nested,
+        is_invertible,
+        terms_of,
+    )
     from opwright_runtime._binding.resources import (
         are_held,
         are_importable,
@@ -153,15 +158,23 @@ if TYPE_CHECKING:
         is_single,
         is_table,
         known_held_of,
+        matrix_of,
         shards_of,
     )
     from opwright_runtime._binding.texts import (
+        are_drawable,
         are_named,
         are_slices,
         are_stackable,
+        are_uncut,
     )
     from opwright_runtime._binding.threads import can_start
     from opwright_runtime._binding.variants import are_joined
+    from opwright_runtime._binding.xla_messages import (
+        are_labeled,
+        is_contracted,
+        is_precise,
+    )
 
 #: Functions that the conditions of few ops call, and their modules, which are imported
 #: with the first such op.
@@ -174,6 +187,9 @@ _OF_FEW_OPS = {
     "reduced_of": "equations",
     "is_writable": "files",
     "is_removable": "handles",
+    "are_nested": "numerics",
+    "is_invertible": "numerics",
+    "terms_of": "numerics",
     "are_held": "resources",
     "are_importable": "resources",
     "are_pairs": "resources",
@@ -181,12 +197,18 @@ _OF_FEW_OPS = {
     "is_single": "resources",
     "is_table": "resources",
     "known_held_of": "resources",
+    "matrix_of": "resources",
     "shards_of": "resources",
     "are_named": "texts",
     "are_slices": "texts",
     "are_stackable": "texts",
+    "are_drawable": "texts",
+    "are_uncut": "texts",
     "can_start": "threads",
     "are_joined": "variants",
+    "are_labeled": "xla_messages",
+    "is_contracted": "xla_messages",
+    "is_precise": "xla_messages",
 }
 lazy_names(
     __name__,
@@ -270,15 +292,19 @@ __all__ = [
     "all_finite",
     "all_tensors",
     "are_distinct",
+    "are_drawable",
     "are_held",
     "are_importable",
     "are_joined",
+    "are_labeled",
     "are_named",
+    "are_nested",
     "are_pairs",
     "are_slices",
     "are_spans",
     "are_stackable",
     "are_subscripts",
+    "are_uncut",
     "as_bool",
     "as_bytes",
     "as_dtype",
@@ -309,11 +335,14 @@ __all__ = [
     "have_ranks",
     "indexed_of",
     "is_batched",
+    "is_contracted",
     "is_convolved",
     "is_divided",
     "is_eager",
+    "is_invertible",
     "is_nan_free",
     "is_permutation",
+    "is_precise",
     "is_removable",
     "is_rising",
     "is_single",
@@ -322,6 +351,7 @@ __all__ = [
     "known_held_of",
     "last_of",
     "least_of",
+    "matrix_of",
     "merging",
     "most_of",
     "new",
@@ -341,6 +371,7 @@ __all__ = [
     "some_dtype_of",
     "steps_of",
     "tensors_of",
+    "terms_of",
     "text_of",
     "value_of",
 ]

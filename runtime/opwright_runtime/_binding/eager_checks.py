@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 from opwright_notation.conditions import HOLDS, TABLE
-from opwright_runtime._binding import handles, resources, texts, variants
+from opwright_runtime._binding import handles, numerics, resources, texts, variants
 
 
 def _holds(handle: tf.Tensor, dtype: str) -> bool:
@@ -25,6 +25,7 @@ _FUNCTIONS: Mapping[str, Callable[..., bool]] = {
     "single": resources.is_single,
     "importable": resources.are_importable,
     "joins": variants.are_joined,
+    "invertible": numerics.is_invertible,
     "removable": handles.is_removable,
     "stackable": texts.are_stackable,
 }

@@ -6,7 +6,8 @@ properties.py has them for eager tensors. Integers are int64 and other numbers f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import tensorflow as tf
@@ -18,6 +19,7 @@ from opwright_runtime._binding import (
     properties,
     resources,
     texts,
+    xla_messages,
 )
 
 # A tensor of a graph, or a value that is known when the graph is built.
@@ -162,6 +164,12 @@ def _banded(diagonal: Value, k: Value, num_rows: Value, num_cols: Value) -> Valu
     )
 
 
+def _terms(order: Value, q: Value) -> Value:
+    is_added = (order >= 1) & tf.equal(order, tf.floor(order))
+    is_added &= (q < 0) & tf.not_equal(q, tf.floor(q))
+    return tf.reduce_sum(tf.where(is_added, -tf.cast(q, tf.float64), 0))
+
+
 def _convolves(
     value: tf.Tensor,
     window: tf.Tensor,
@@ -190,12 +198,25 @@ def _convolves(
     return tf.logical_and(fits, filled)
 
 
+def nested_in_graph(splits: Sequence[Value]) -> Value:
+    """Whether each row splits of a list end at a row that the next ones have."""
+    is_nested = [
+        tf.less(tf.pad(outer, [[1, 0]])[-1], tf.size(inner, outer.dtype))
+        for outer, inner in pairwise(splits)
+    ]
+    return tf.reduce_all(is_nested) if is_nested else True
+
+
 JOINT_IN_GRAPH: Mapping[str, Callable[..., Value]] = {
     "steps": _steps,
     "padded": _padded,
     "banded": _banded,
+    "terms": _terms,
     "convolves": _convolves,
     "subscripts": equations.are_subscripts,
+    "contracts": xla_messages.is_contracted_in_graph,
+    "precise": xla_messages.is_precise,
+    "labels": xla_messages.are_labeled_in_graph,
     "writable": files.is_writable,
 }
 
@@ -231,6 +252,23 @@ def _shards(iterator: tf.Tensor) -> tf.Tensor:
         raise UnknownError from None
 
 
+def _matrix(variant: tf.Tensor) -> tf.Tensor:
+    """The shape of a sparse matrix; that of one number if it is not known."""
+
+    def found(given: tf.Tensor) -> tf.Tensor:
+        try:
+            sizes = resources.matrix_of(given)
+        except Exception:
+            sizes = (1, 1)
+        return tf.constant(sizes, tf.int64)
+
+    # The text of a variant has it, and no op.
+    with tf.device("CPU:0"):
+        sizes: tf.Tensor = tf.py_function(found, [variant], tf.int64)
+    sizes.set_shape([None])
+    return sizes
+
+
 PROPERTIES_IN_GRAPH: Mapping[str, Callable[..., Value]] = {
     "rank": lambda x: tf.cast(tf.rank(x), tf.int64),
     "elements": lambda x: tf.size(x, tf.int64),
@@ -248,10 +286,13 @@ PROPERTIES_IN_GRAPH: Mapping[str, Callable[..., Value]] = {
     ),
     "named": texts.are_named_in_graph,
     "slices": texts.are_slices_in_graph,
+    "drawable": texts.are_drawable_in_graph,
+    "uncut": texts.are_uncut_in_graph,
     "rising": lambda x: tf.reduce_all(flat_of(x)[1:] >= flat_of(x)[:-1]),
     "permutation": _permutation,
     "batched": _batched,
     "distinct": _distinct,
     "spans": _spans,
     "shards": _shards,
+    "matrix": _matrix,
 }

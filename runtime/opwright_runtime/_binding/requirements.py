@@ -19,6 +19,7 @@ from opwright_notation.conditions import (
     JOINT,
     OF_EQUATIONS,
     OF_HANDLES,
+    OF_LISTS,
     PROPERTIES,
     RUNS,
     THREADS,
@@ -39,11 +40,13 @@ from opwright_runtime._binding import (
     files,
     handles,
     memory,
+    numerics,
     properties,
     resources,
     texts,
     threads,
     variants,
+    xla_messages,
 )
 from opwright_runtime._binding.fast_path import EagerTensor
 from opwright_runtime._binding.op_info import OpInfo, refused_attr
@@ -67,14 +70,18 @@ _FUNCTIONS: dict[str, Callable[..., object]] = {
     "nan_free": properties.is_nan_free,
     "named": texts.are_named,
     "slices": texts.are_slices,
+    "drawable": texts.are_drawable,
+    "uncut": texts.are_uncut,
     "stackable": texts.are_stackable,
     "batched": properties.is_batched,
     "distinct": properties.are_distinct,
     "spans": properties.are_spans,
     "dtype": properties.dtype_of,
     "held": resources.held_of,
+    "matrix": resources.matrix_of,
     "holds": resources.held_by,
     "table": resources.is_table,
+    "invertible": numerics.is_invertible,
     "removable": handles.is_removable,
     "shards": resources.shards_of,
 }
@@ -83,6 +90,8 @@ _JOINT: dict[str, Callable[..., object]] = {
     "steps": properties.steps_of,
     "padded": properties.padded_of,
     "banded": properties.banded_of,
+    "terms": numerics.terms_of,
+    "nested": numerics.are_nested,
     "pairs": resources.are_pairs,
     "single": resources.is_single,
     "importable": resources.are_importable,
@@ -90,6 +99,9 @@ _JOINT: dict[str, Callable[..., object]] = {
     "divides": resources.is_divided,
     "convolves": properties.is_convolved,
     "subscripts": equations.are_subscripts,
+    "contracts": xla_messages.is_contracted,
+    "precise": xla_messages.is_precise,
+    "labels": xla_messages.are_labeled,
     "writable": files.is_writable,
     "einsum": equations.einsum_in,
     "batches": equations.batches_in,
@@ -237,7 +249,9 @@ def _plain(attr: attr_values.AttrInfo, value: Any) -> object:
         return _counts(value)
     if attr.kind == "list(func)" and isinstance(value, (list, tuple)):
         return tuple(map(_counts, value))
-    return None if value is None else attr_values.plain(attr.kind, value)
+    if value is None or attr.why_absent is not None:
+        return value
+    return attr_values.plain(attr.kind, value)
 
 
 def _counts(function: Any) -> tuple[int, int] | None:
@@ -274,7 +288,7 @@ def _joint(name: str, arguments: Sequence[Any]) -> object:
         return of_list(name, *arguments)
     tensors = arguments[: JOINT[name][0]]
     try:
-        if name == CROSSES:
+        if name in OF_LISTS:
             return _JOINT[name](*arguments)
         if name == "importable" and type(tensors[0]) is not EagerTensor:
             return handles.is_importable(*tensors)

@@ -65,6 +65,18 @@ def known_held_of(handle: Any) -> tuple[int, ...]:
     return sizes
 
 
+#: What the text of a variant says of the sparse matrix in it.
+_MATRIX = re.compile(r"<Tensor<type: int64 shape: \[\d\] values: ([\d ]+)>>")
+
+
+def matrix_of(handle: Any) -> tuple[int, ...]:
+    """The shape of the sparse matrix, or of the batch of them, in a variant."""
+    found = _MATRIX.fullmatch(_text_of(handle))
+    if found is None:
+        raise TypeError
+    return tuple(map(int, found[1].split()))
+
+
 #: What the text of a variant says of the ragged tensor in it.
 _RAGGED = re.compile(r"RaggedTensorVariant\(dtype=(\w+)")
 #: What the text of a resource's handle says of an accumulator.

@@ -60,6 +60,29 @@ def _is_slice(text: bytes) -> bool:
     return _are_sizes(row)
 
 
+def are_drawable(value: object) -> bool:
+    """Whether no text is an animated WebP image without an alpha channel.
+
+    Its pixels have four channels nonetheless. https://developers.google.com/speed/webp
+    documents the header: its 21st byte has a flag for animation, and one for alpha.
+    """
+    return not any(map(_is_opaque_animation, _texts(value)))
+
+
+def _is_opaque_animation(image: bytes) -> bool:
+    is_extended = image[:4] == b"RIFF" and image[8:16] == b"WEBPVP8X"
+    return is_extended and image[20:21] in _OPAQUE_ANIMATIONS
+
+
+#: Bytes of flags with animation (2) and without alpha (16).
+_OPAQUE_ANIMATIONS = [bytes([flags]) for flags in range(256) if flags & 18 == 2]
+
+
+def are_uncut(value: object) -> bool:
+    """Whether no text ends with the first byte of a JPEG marker."""
+    return not any(text.endswith(b"\xff") for text in _texts(value))
+
+
 def are_stackable(value: object) -> bool:
     """Whether serialized sparse tensors have sizes that their stack can have.
 
@@ -111,6 +134,24 @@ def _texts(value: object) -> list[bytes]:
 def are_named_in_graph(texts: tf.Tensor) -> tf.Tensor:
     """`are_named` when the graph runs."""
     return tf.reduce_all(tf.strings.length(texts) > 0)
+
+
+def are_drawable_in_graph(texts: tf.Tensor) -> tf.Tensor:
+    """`are_drawable` when the graph runs."""
+    flat = tf.reshape(texts, [-1])
+    # A part of a text that is too short is an error.
+    padded = tf.strings.join([flat, tf.fill(tf.shape(flat), "\0" * 21)])
+    is_extended = tf.equal(tf.strings.substr(padded, 0, 4), "RIFF")
+    is_extended &= tf.equal(tf.strings.substr(padded, 8, 8), "WEBPVP8X")
+    flags = tf.strings.substr(padded, 20, 1)[:, tf.newaxis]
+    is_opaque = tf.reduce_any(tf.equal(flags, _OPAQUE_ANIMATIONS), axis=1)
+    return tf.logical_not(tf.reduce_any(is_extended & is_opaque))
+
+
+def are_uncut_in_graph(texts: tf.Tensor) -> tf.Tensor:
+    """`are_uncut` when the graph runs."""
+    padded = tf.strings.join(["\0", tf.reshape(texts, [-1])])
+    return tf.reduce_all(tf.not_equal(tf.strings.substr(padded, -1, 1), b"\xff"))
 
 
 def are_slices_in_graph(texts: tf.Tensor) -> tf.Tensor:

@@ -268,9 +268,21 @@ def run_example(name: str) -> tuple[Any, dict[str, Any], list[Arguments]]:
     code = "\n".join(example.source.rstrip("\n") for example in examples)
     # Some ops have no kernel here, but their calls are refused before that.
     without_kernel = contextlib.suppress(opwright.OpKernelError)
-    with contextlib.redirect_stdout(io.StringIO()), without_kernel:
+    with _own_folder(), contextlib.redirect_stdout(io.StringIO()), without_kernel:
         exec(code, names)
     return getattr(module, function), names, calls
+
+
+@contextlib.contextmanager
+def _own_folder() -> Iterator[None]:
+    """A folder for the files of an example: others have files of the same names."""
+    before = os.getcwd()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+        try:
+            yield
+        finally:
+            os.chdir(before)
 
 
 _example_once = cache(run_example)

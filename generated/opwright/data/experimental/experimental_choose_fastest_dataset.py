@@ -75,6 +75,7 @@ class ExperimentalChooseFastestDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "ExperimentalChooseFastestDataset"
+    REQUIRES = ("num_experiments > 0",)
     SHAPES = {
         "input_datasets": "()",
         "handle": "()",
@@ -128,7 +129,7 @@ class ExperimentalChooseFastestDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of these elements.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `num_experiments > 0`.
 
         Example:
             >>> three = tf.data.Dataset.range(3)
@@ -143,7 +144,7 @@ class ExperimentalChooseFastestDataset(TensorOp[TVariant]):
         op: ExperimentalChooseFastestDataset = new(ExperimentalChooseFastestDataset)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(num_experiments):
                 op.handle = execute(
                     "ExperimentalChooseFastestDataset",
                     None,
@@ -168,6 +169,14 @@ class ExperimentalChooseFastestDataset(TensorOp[TVariant]):
             },
             fast_path_error,
         )
+
+
+def _holds(num_experiments: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return num_experiments > 0
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -211,7 +220,7 @@ def experimental_choose_fastest_dataset(
         handle: variant, `scalar`. The data set of these elements.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `num_experiments > 0`.
 
     Example:
         >>> three = tf.data.Dataset.range(3)
@@ -226,7 +235,7 @@ def experimental_choose_fastest_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager():
+        if is_eager() and _holds(num_experiments):
             _result = execute(
                 "ExperimentalChooseFastestDataset",
                 name,

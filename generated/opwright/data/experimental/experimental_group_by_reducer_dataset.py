@@ -18,6 +18,8 @@ from opwright_runtime.gencode import (
     execute,
     is_eager,
     new,
+    parameters_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -87,6 +89,12 @@ class ExperimentalGroupByReducerDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "ExperimentalGroupByReducerDataset"
+    REQUIRES = (
+        "parameters(key_func) >= len(key_func_other_arguments)",
+        "parameters(init_func) >= len(init_func_other_arguments)",
+        "parameters(reduce_func) >= len(reduce_func_other_arguments)",
+        "parameters(finalize_func) >= len(finalize_func_other_arguments)",
+    )
     SHAPES = {
         "input_dataset": "()",
         "key_func_other_arguments": "(...,)",
@@ -164,7 +172,11 @@ class ExperimentalGroupByReducerDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of one element for each key.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `parameters(key_func) >= len(key_func_other_arguments)`,
+                `parameters(init_func) >= len(init_func_other_arguments)`,
+                `parameters(reduce_func) >= len(reduce_func_other_arguments)`,
+                `parameters(finalize_func) >= len(finalize_func_other_arguments)`.
 
         Example:
             >>> six = tf.data.Dataset.range(6)
@@ -180,7 +192,20 @@ class ExperimentalGroupByReducerDataset(TensorOp[TVariant]):
         op: ExperimentalGroupByReducerDataset = new(ExperimentalGroupByReducerDataset)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if (
+                scope.eager
+                and is_eager()
+                and _holds(
+                    key_func_other_arguments,
+                    init_func_other_arguments,
+                    reduce_func_other_arguments,
+                    finalize_func_other_arguments,
+                    key_func,
+                    init_func,
+                    reduce_func,
+                    finalize_func,
+                )
+            ):
                 op.handle = execute(
                     "ExperimentalGroupByReducerDataset",
                     None,
@@ -224,6 +249,30 @@ class ExperimentalGroupByReducerDataset(TensorOp[TVariant]):
             },
             fast_path_error,
         )
+
+
+def _holds(
+    key_func_other_arguments: object,
+    init_func_other_arguments: object,
+    reduce_func_other_arguments: object,
+    finalize_func_other_arguments: object,
+    key_func: object,
+    init_func: object,
+    reduce_func: object,
+    finalize_func: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            parameters_of(key_func) >= len(tensors_of(key_func_other_arguments))
+            and parameters_of(init_func) >= len(tensors_of(init_func_other_arguments))
+            and parameters_of(reduce_func)
+            >= len(tensors_of(reduce_func_other_arguments))
+            and parameters_of(finalize_func)
+            >= len(tensors_of(finalize_func_other_arguments))
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -284,7 +333,11 @@ def experimental_group_by_reducer_dataset(
         handle: variant, `scalar`. The data set of one element for each key.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `parameters(key_func) >= len(key_func_other_arguments)`,
+            `parameters(init_func) >= len(init_func_other_arguments)`,
+            `parameters(reduce_func) >= len(reduce_func_other_arguments)`,
+            `parameters(finalize_func) >= len(finalize_func_other_arguments)`.
 
     Example:
         >>> six = tf.data.Dataset.range(6)
@@ -300,7 +353,16 @@ def experimental_group_by_reducer_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager():
+        if is_eager() and _holds(
+            key_func_other_arguments,
+            init_func_other_arguments,
+            reduce_func_other_arguments,
+            finalize_func_other_arguments,
+            key_func,
+            init_func,
+            reduce_func,
+            finalize_func,
+        ):
             _result = execute(
                 "ExperimentalGroupByReducerDataset",
                 name,

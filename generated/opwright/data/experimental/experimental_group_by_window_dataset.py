@@ -18,6 +18,8 @@ from opwright_runtime.gencode import (
     execute,
     is_eager,
     new,
+    parameters_of,
+    tensors_of,
 )
 from typing_extensions import Never
 
@@ -85,6 +87,11 @@ class ExperimentalGroupByWindowDataset(TensorOp[TVariant]):
     """
 
     OP_NAME = "ExperimentalGroupByWindowDataset"
+    REQUIRES = (
+        "parameters(key_func) >= len(key_func_other_arguments)",
+        "parameters(reduce_func) >= len(reduce_func_other_arguments)",
+        "parameters(window_size_func) >= len(window_size_func_other_arguments)",
+    )
     SHAPES = {
         "input_dataset": "()",
         "key_func_other_arguments": "(...,)",
@@ -157,7 +164,10 @@ class ExperimentalGroupByWindowDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of what all groups turned into.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `parameters(key_func) >= len(key_func_other_arguments)`,
+                `parameters(reduce_func) >= len(reduce_func_other_arguments)`,
+                `parameters(window_size_func) >= len(window_size_func_other_arguments)`.
 
         Example:
             >>> i, v = tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.variant)
@@ -173,7 +183,18 @@ class ExperimentalGroupByWindowDataset(TensorOp[TVariant]):
         op: ExperimentalGroupByWindowDataset = new(ExperimentalGroupByWindowDataset)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if (
+                scope.eager
+                and is_eager()
+                and _holds(
+                    key_func_other_arguments,
+                    reduce_func_other_arguments,
+                    window_size_func_other_arguments,
+                    key_func,
+                    reduce_func,
+                    window_size_func,
+                )
+            ):
                 op.handle = execute(
                     "ExperimentalGroupByWindowDataset",
                     None,
@@ -212,6 +233,27 @@ class ExperimentalGroupByWindowDataset(TensorOp[TVariant]):
             },
             fast_path_error,
         )
+
+
+def _holds(
+    key_func_other_arguments: object,
+    reduce_func_other_arguments: object,
+    window_size_func_other_arguments: object,
+    key_func: object,
+    reduce_func: object,
+    window_size_func: object,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            parameters_of(key_func) >= len(tensors_of(key_func_other_arguments))
+            and parameters_of(reduce_func)
+            >= len(tensors_of(reduce_func_other_arguments))
+            and parameters_of(window_size_func)
+            >= len(tensors_of(window_size_func_other_arguments))
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -269,7 +311,10 @@ def experimental_group_by_window_dataset(
         handle: variant, `scalar`. The data set of what all groups turned into.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `parameters(key_func) >= len(key_func_other_arguments)`,
+            `parameters(reduce_func) >= len(reduce_func_other_arguments)`,
+            `parameters(window_size_func) >= len(window_size_func_other_arguments)`.
 
     Example:
         >>> i, v = tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.variant)
@@ -285,7 +330,14 @@ def experimental_group_by_window_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager():
+        if is_eager() and _holds(
+            key_func_other_arguments,
+            reduce_func_other_arguments,
+            window_size_func_other_arguments,
+            key_func,
+            reduce_func,
+            window_size_func,
+        ):
             _result = execute(
                 "ExperimentalGroupByWindowDataset",
                 name,

@@ -16,11 +16,14 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtypes,
     as_shapes,
+    can_start,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     is_eager,
     new,
+    value_of,
 )
 from typing_extensions import Never
 
@@ -84,6 +87,10 @@ class ExperimentalPrivateThreadPoolDataset(TensorOp[TVariant]):
     TRUNCATED = {
         "num_threads": "int32",
     }
+    REQUIRES = (
+        "elements(num_threads) == 1",
+        "threads(value(num_threads))",
+    )
     SHAPES = {
         "input_dataset": "()",
         "num_threads": "()",
@@ -138,7 +145,8 @@ class ExperimentalPrivateThreadPoolDataset(TensorOp[TVariant]):
             handle: variant, `scalar`. The data set of the same elements.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `elements(num_threads) == 1`, `threads(value(num_threads))`.
 
         Example:
             >>> three = tf.data.Dataset.range(3)
@@ -166,6 +174,7 @@ class ExperimentalPrivateThreadPoolDataset(TensorOp[TVariant]):
                     and -2147483648 <= num_threads <= 2147483647
                     or fits(TInt32, num_threads)
                 )
+                and _holds(num_threads)
             ):
                 op.handle = execute(
                     "ExperimentalPrivateThreadPoolDataset",
@@ -186,6 +195,14 @@ class ExperimentalPrivateThreadPoolDataset(TensorOp[TVariant]):
             {"output_types": output_types, "output_shapes": output_shapes},
             fast_path_error,
         )
+
+
+def _holds(num_threads: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return elements_of(num_threads) == 1 and can_start(value_of(num_threads))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -228,7 +245,8 @@ def experimental_private_thread_pool_dataset(
         handle: variant, `scalar`. The data set of the same elements.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `elements(num_threads) == 1`, `threads(value(num_threads))`.
 
     Example:
         >>> three = tf.data.Dataset.range(3)
@@ -243,11 +261,15 @@ def experimental_private_thread_pool_dataset(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager() and (
-            type(num_threads) is EagerTensor
-            or type(num_threads) is int
-            and -2147483648 <= num_threads <= 2147483647
-            or fits(TInt32, num_threads)
+        if (
+            is_eager()
+            and (
+                type(num_threads) is EagerTensor
+                or type(num_threads) is int
+                and -2147483648 <= num_threads <= 2147483647
+                or fits(TInt32, num_threads)
+            )
+            and _holds(num_threads)
         ):
             _result = execute(
                 "ExperimentalPrivateThreadPoolDataset",

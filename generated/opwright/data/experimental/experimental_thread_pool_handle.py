@@ -11,6 +11,7 @@ from opwright_runtime.gencode import (
     Scope,
     TResource,
     TensorOp,
+    can_start,
     default,
     describe_missing_args,
     execute,
@@ -62,6 +63,7 @@ class ExperimentalThreadPoolHandle(TensorOp[TResource]):
     """
 
     OP_NAME = "ExperimentalThreadPoolHandle"
+    REQUIRES = ("threads(num_threads)",)
     SHAPES = {
         "handle": "()",
     }
@@ -155,7 +157,7 @@ class ExperimentalThreadPoolHandle(TensorOp[TResource]):
             handle: resource, `scalar`. Handle of the pool.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `threads(num_threads)`.
 
         Example:
             >>> pool = experimental_thread_pool_handle(2, "t", shared_name="e_thread_pool")
@@ -172,7 +174,7 @@ class ExperimentalThreadPoolHandle(TensorOp[TResource]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(num_threads):
                 op.handle = execute(
                     "ExperimentalThreadPoolHandle",
                     None,
@@ -206,6 +208,14 @@ class ExperimentalThreadPoolHandle(TensorOp[TResource]):
 
 DEFAULTS = ExperimentalThreadPoolHandle.Options()
 MERGE = merging(ExperimentalThreadPoolHandle.Options)
+
+
+def _holds(num_threads: int) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return can_start(num_threads)
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -249,7 +259,7 @@ def experimental_thread_pool_handle(
         handle: resource, `scalar`. Handle of the pool.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `threads(num_threads)`.
 
     Example:
         >>> pool = experimental_thread_pool_handle(2, "t", shared_name="e_thread_pool")
@@ -265,7 +275,7 @@ def experimental_thread_pool_handle(
     fast_path_error = None
     _result: Output[TResource]
     try:
-        if is_eager():
+        if is_eager() and _holds(num_threads):
             _result = execute(
                 "ExperimentalThreadPoolHandle",
                 name,

@@ -12,8 +12,11 @@ from opwright_runtime.gencode import (
     TensorOp,
     as_dtype,
     describe_missing_args,
+    dtype_name,
     execute,
+    has_room,
     is_eager,
+    matrix_of,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -74,6 +77,7 @@ class CSRSparseMatrixToDense(TensorOp[Type]):
     PYTHON_NAMES = {
         "type": "type_",
     }
+    REQUIRES = ("memory(type, matrix(sparse_input))",)
     SHAPES = {
         "sparse_input": "where(of((), (*x,)), len(x) == 2 or len(x) == 3)",
         "dense_output": "(*x,)",
@@ -120,7 +124,8 @@ class CSRSparseMatrixToDense(TensorOp[Type]):
             dense_output: `type`, `*x`. The dense matrix, or stack.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `memory(type, matrix(sparse_input))`.
 
         Example:
             >>> rows = opwright.linalg.sparse.sparse_tensor_to_csr_sparse_matrix(
@@ -134,7 +139,7 @@ class CSRSparseMatrixToDense(TensorOp[Type]):
         op: CSRSparseMatrixToDense[Uype] = new(CSRSparseMatrixToDense)
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(sparse_input, type_):
                 op.dense_output = execute(
                     "CSRSparseMatrixToDense",
                     None,
@@ -146,6 +151,14 @@ class CSRSparseMatrixToDense(TensorOp[Type]):
         except Exception as error:
             fast_path_error = error
         return op._build(scope, (sparse_input,), {"type": type_}, fast_path_error)
+
+
+def _holds(sparse_input: object, type_: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return has_room(dtype_name(type_), matrix_of(sparse_input))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -182,7 +195,8 @@ def csr_sparse_matrix_to_dense(
         dense_output: `type`, `*x`. The dense matrix, or stack.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `memory(type, matrix(sparse_input))`.
 
     Example:
         >>> rows = opwright.linalg.sparse.sparse_tensor_to_csr_sparse_matrix(
@@ -196,7 +210,7 @@ def csr_sparse_matrix_to_dense(
     fast_path_error = None
     _result: Output[Uype]
     try:
-        if is_eager():
+        if is_eager() and _holds(sparse_input, type_):
             _result = execute(
                 "CSRSparseMatrixToDense",
                 name,

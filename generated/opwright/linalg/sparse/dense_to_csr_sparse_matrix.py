@@ -19,7 +19,9 @@ from opwright_runtime.gencode import (
     fits,
     has_room,
     is_eager,
+    most_of,
     new,
+    rank_of,
     sizes_of,
 )
 from typing_extensions import Never, TypeVar
@@ -75,7 +77,10 @@ class DenseToCSRSparseMatrix(TensorOp[TVariant]):
     """
 
     OP_NAME = "DenseToCSRSparseMatrix"
-    REQUIRES = ('memory("int32", shape(dense_input)[:-1])',)
+    REQUIRES = (
+        'memory("int32", shape(dense_input)[:-1])',
+        "rank(dense_input) == 0 or most(shape(dense_input)[:-1]) < 2**31 - 1",
+    )
     SHAPES = {
         "dense_input": "where((*x,), len(x) == 2 or len(x) == 3)",
         "indices": "(nnz, len(x))",
@@ -126,7 +131,8 @@ class DenseToCSRSparseMatrix(TensorOp[TVariant]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `memory("int32", shape(dense_input)[:-1])`.
+                `memory("int32", shape(dense_input)[:-1])`, `rank(dense_input) == 0 or
+                most(shape(dense_input)[:-1]) < 2**31 - 1`.
 
         Example:
             >>> dense = np.float32([[0, 5], [7, 0]])
@@ -162,7 +168,12 @@ class DenseToCSRSparseMatrix(TensorOp[TVariant]):
 def _holds(dense_input: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room("int32", sizes_of(dense_input)[:-1])
+        return has_room(
+            "int32", (_sizes_of_dense_input := sizes_of(dense_input))[:-1]
+        ) and (
+            rank_of(dense_input) == 0
+            or most_of(_sizes_of_dense_input[:-1]) < 2147483648 - 1
+        )
     except Exception:
         return False
 
@@ -204,7 +215,8 @@ def dense_to_csr_sparse_matrix(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `memory("int32", shape(dense_input)[:-1])`.
+            `memory("int32", shape(dense_input)[:-1])`, `rank(dense_input) == 0 or
+            most(shape(dense_input)[:-1]) < 2**31 - 1`.
 
     Example:
         >>> dense = np.float32([[0, 5], [7, 0]])

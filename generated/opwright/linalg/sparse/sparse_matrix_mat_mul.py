@@ -14,9 +14,13 @@ from opwright_runtime.gencode import (
     default,
     describe_missing_args,
     execute,
+    has_room,
     is_eager,
+    matrix_of,
     merging,
     new,
+    sizes_of,
+    some_dtype_of,
 )
 from typing_extensions import Never, TypeVar
 
@@ -85,6 +89,10 @@ class SparseMatrixMatMul(TensorOp[T]):
     """
 
     OP_NAME = "SparseMatrixMatMul"
+    REQUIRES = (
+        "len(matrix(a)) == 2 and not (transpose_a or adjoint_a) or matrix(a)[-2] > 0",
+        "memory(T, matrix(a)[:-2], matrix(a)[-1:] if transpose_a or adjoint_a else matrix(a)[-2:-1], shape(b)[-2:-1] if transpose_b or adjoint_b else shape(b)[-1:])",
+    )
     SHAPES = {
         "a": "where(of((), (*batch, m, k) if not (transpose_a or adjoint_a) else (*batch, k, m)), len(batch) <= 1)",
         "b": "(*batch, k, n) if not (transpose_b or adjoint_b) else (*batch, n, k)",
@@ -219,7 +227,11 @@ class SparseMatrixMatMul(TensorOp[T]):
                 product.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs `len(matrix(a)) == 2 and
+                not (transpose_a or adjoint_a) or matrix(a)[-2] > 0`, `memory(T,
+                matrix(a)[:-2], matrix(a)[-1:] if transpose_a or adjoint_a else
+                matrix(a)[-2:-1], shape(b)[-2:-1] if transpose_b or adjoint_b else
+                shape(b)[-1:])`.
 
         Example:
             >>> rows = opwright.linalg.sparse.sparse_tensor_to_csr_sparse_matrix(
@@ -235,7 +247,18 @@ class SparseMatrixMatMul(TensorOp[T]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if (
+                scope.eager
+                and is_eager()
+                and _holds(
+                    a,
+                    b,
+                    opts.transpose_a,
+                    opts.transpose_b,
+                    opts.adjoint_a,
+                    opts.adjoint_b,
+                )
+            ):
                 op.output = execute(
                     "SparseMatrixMatMul",
                     None,
@@ -274,6 +297,30 @@ class SparseMatrixMatMul(TensorOp[T]):
 
 DEFAULTS = SparseMatrixMatMul.Options()
 MERGE = merging(SparseMatrixMatMul.Options)
+
+
+def _holds(
+    a: object,
+    b: object,
+    transpose_a: bool,
+    transpose_b: bool,
+    adjoint_a: bool,
+    adjoint_b: bool,
+) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return (
+            len((_matrix_of_a := matrix_of(a))) == 2
+            and (not (transpose_a or adjoint_a))
+            or _matrix_of_a[-2] > 0
+        ) and has_room(
+            some_dtype_of(b),
+            _matrix_of_a[:-2],
+            _matrix_of_a[-1:] if transpose_a or adjoint_a else _matrix_of_a[-2:-1],
+            sizes_of(b)[-2:-1] if transpose_b or adjoint_b else sizes_of(b)[-1:],
+        )
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -331,7 +378,10 @@ def sparse_matrix_mat_mul(
         output: `T`, `*batch m n if not transpose_output else *batch n m`. The product.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs `len(matrix(a)) == 2 and not
+            (transpose_a or adjoint_a) or matrix(a)[-2] > 0`, `memory(T, matrix(a)[:-2],
+            matrix(a)[-1:] if transpose_a or adjoint_a else matrix(a)[-2:-1],
+            shape(b)[-2:-1] if transpose_b or adjoint_b else shape(b)[-1:])`.
 
     Example:
         >>> rows = opwright.linalg.sparse.sparse_tensor_to_csr_sparse_matrix(
@@ -346,7 +396,7 @@ def sparse_matrix_mat_mul(
     fast_path_error = None
     _result: Output[U]
     try:
-        if is_eager():
+        if is_eager() and _holds(a, b, transpose_a, transpose_b, adjoint_a, adjoint_b):
             _result = execute(
                 "SparseMatrixMatMul",
                 name,

@@ -21,6 +21,7 @@ from opwright_runtime.gencode import (
     fits,
     is_eager,
     is_permutation,
+    matrix_of,
     new,
 )
 from typing_extensions import Never
@@ -86,7 +87,10 @@ class SparseMatrixSparseCholesky(TensorOp[TVariant]):
     PYTHON_NAMES = {
         "type": "type_",
     }
-    REQUIRES = ("permutation(permutation)",)
+    REQUIRES = (
+        "permutation(permutation)",
+        "matrix(input)[-1] > 0",
+    )
     SHAPES = {
         "input": "where(of((), (*batch, n, n)), len(batch) <= 1)",
         "permutation": "(*batch, n)",
@@ -144,7 +148,7 @@ class SparseMatrixSparseCholesky(TensorOp[TVariant]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `permutation(permutation)`.
+                `permutation(permutation)`, `matrix(input)[-1] > 0`.
 
         Example:
             >>> sparse = opwright.linalg.sparse
@@ -169,7 +173,7 @@ class SparseMatrixSparseCholesky(TensorOp[TVariant]):
                     and -2147483648 <= permutation <= 2147483647
                     or fits(TInt32, permutation)
                 )
-                and _holds(permutation)
+                and _holds(input, permutation)
             ):
                 op.output = execute(
                     "SparseMatrixSparseCholesky",
@@ -185,10 +189,10 @@ class SparseMatrixSparseCholesky(TensorOp[TVariant]):
         return op._build(scope, (input, permutation), {"type": type_}, fast_path_error)
 
 
-def _holds(permutation: object) -> bool:
+def _holds(input: object, permutation: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return is_permutation(permutation)
+        return is_permutation(permutation) and matrix_of(input)[-1] > 0
     except Exception:
         return False
 
@@ -236,7 +240,8 @@ def sparse_matrix_sparse_cholesky(
         output: variant, `scalar of *batch n n`. Handle of the factor.
 
     Raises:
-        OpError: the op refuses an argument. The call needs `permutation(permutation)`.
+        OpError: the op refuses an argument. The call needs `permutation(permutation)`,
+            `matrix(input)[-1] > 0`.
 
     Example:
         >>> sparse = opwright.linalg.sparse
@@ -260,7 +265,7 @@ def sparse_matrix_sparse_cholesky(
                 and -2147483648 <= permutation <= 2147483647
                 or fits(TInt32, permutation)
             )
-            and _holds(permutation)
+            and _holds(input, permutation)
         ):
             _result = execute(
                 "SparseMatrixSparseCholesky",

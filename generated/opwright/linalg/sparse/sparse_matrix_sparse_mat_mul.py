@@ -18,6 +18,7 @@ from opwright_runtime.gencode import (
     describe_missing_args,
     execute,
     is_eager,
+    matrix_of,
     merging,
     new,
 )
@@ -83,6 +84,7 @@ class SparseMatrixSparseMatMul(TensorOp[TVariant]):
     PYTHON_NAMES = {
         "type": "type_",
     }
+    REQUIRES = ("len(matrix(a)) == len(matrix(b))",)
     SHAPES = {
         "a": "where(of((), (*batch, m, k) if not (transpose_a or adjoint_a) else (*batch, k, m)), len(batch) <= 1)",
         "b": "of((), (*batch, k, n) if not (transpose_b or adjoint_b) else (*batch, n, k))",
@@ -189,7 +191,8 @@ class SparseMatrixSparseMatMul(TensorOp[TVariant]):
             c: variant, `scalar of *batch m n`. Handle of the product.
 
         Raises:
-            OpError: the op refuses an argument.
+            OpError: the op refuses an argument. The call needs
+                `len(matrix(a)) == len(matrix(b))`.
 
         Example:
             >>> sparse = opwright.linalg.sparse
@@ -206,7 +209,7 @@ class SparseMatrixSparseMatMul(TensorOp[TVariant]):
         opts = MERGE(options) if options else DEFAULTS
         fast_path_error = None
         try:
-            if scope.eager and is_eager():
+            if scope.eager and is_eager() and _holds(a, b):
                 op.c = execute(
                     "SparseMatrixSparseMatMul",
                     None,
@@ -242,6 +245,14 @@ class SparseMatrixSparseMatMul(TensorOp[TVariant]):
 
 DEFAULTS = SparseMatrixSparseMatMul.Options()
 MERGE = merging(SparseMatrixSparseMatMul.Options)
+
+
+def _holds(a: object, b: object) -> bool:
+    """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
+    try:
+        return len(matrix_of(a)) == len(matrix_of(b))
+    except Exception:
+        return False
 
 
 @describe_missing_args
@@ -293,7 +304,8 @@ def sparse_matrix_sparse_mat_mul(
         c: variant, `scalar of *batch m n`. Handle of the product.
 
     Raises:
-        OpError: the op refuses an argument.
+        OpError: the op refuses an argument. The call needs
+            `len(matrix(a)) == len(matrix(b))`.
 
     Example:
         >>> sparse = opwright.linalg.sparse
@@ -309,7 +321,7 @@ def sparse_matrix_sparse_mat_mul(
     fast_path_error = None
     _result: Output[TVariant]
     try:
-        if is_eager():
+        if is_eager() and _holds(a, b):
             _result = execute(
                 "SparseMatrixSparseMatMul",
                 name,

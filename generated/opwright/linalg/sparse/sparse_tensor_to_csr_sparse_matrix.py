@@ -16,10 +16,13 @@ from opwright_runtime.gencode import (
     TensorOp,
     contents_of,
     describe_missing_args,
+    elements_of,
     execute,
     fits,
     has_room,
     is_eager,
+    least_of,
+    most_of,
     new,
 )
 from typing_extensions import Never, TypeVar
@@ -86,7 +89,10 @@ class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
     """
 
     OP_NAME = "SparseTensorToCSRSparseMatrix"
-    REQUIRES = ('memory("int32", contents(dense_shape)[:-1])',)
+    REQUIRES = (
+        'memory("int32", contents(dense_shape)[:-1])',
+        "elements(dense_shape) == 0 or 0 <= least(dense_shape) <= most(dense_shape) < 2**31",
+    )
     SHAPES = {
         "indices": "(nnz, r)",
         "values": "(nnz,)",
@@ -147,7 +153,8 @@ class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
 
         Raises:
             OpError: the op refuses an argument. The call needs
-                `memory("int32", contents(dense_shape)[:-1])`.
+                `memory("int32", contents(dense_shape)[:-1])`, `elements(dense_shape) ==
+                0 or 0 <= least(dense_shape) <= most(dense_shape) < 2**31`.
 
         Example:
             >>> matrix = sparse_tensor_to_csr_sparse_matrix(
@@ -192,7 +199,15 @@ class SparseTensorToCSRSparseMatrix(TensorOp[TVariant]):
 def _holds(dense_shape: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
-        return has_room("int32", contents_of(dense_shape)[:-1])
+        return has_room(
+            "int32", (_contents_of_dense_shape := contents_of(dense_shape))[:-1]
+        ) and (
+            elements_of(dense_shape) == 0
+            or 0
+            <= least_of(_contents_of_dense_shape)
+            <= most_of(_contents_of_dense_shape)
+            < 2147483648
+        )
     except Exception:
         return False
 
@@ -243,7 +258,8 @@ def sparse_tensor_to_csr_sparse_matrix(
 
     Raises:
         OpError: the op refuses an argument. The call needs
-            `memory("int32", contents(dense_shape)[:-1])`.
+            `memory("int32", contents(dense_shape)[:-1])`, `elements(dense_shape) == 0
+            or 0 <= least(dense_shape) <= most(dense_shape) < 2**31`.
 
     Example:
         >>> matrix = sparse_tensor_to_csr_sparse_matrix(
