@@ -55,6 +55,7 @@ OF_FUNCTION: Final = {
     "single": "is_single",
     "importable": "are_importable",
     "joins": "are_joined",
+    "filled": "is_filled",
     "divides": "is_divided",
     "convolves": "is_convolved",
     "subscripts": "are_subscripts",

@@ -34892,9 +34892,8 @@ def QueueEnqueueMany(
     after the other, in order; where the queue is full, this waits until each has found
     room. No rows put in nothing.
 
-    Other dtypes or shapes are refused, and so is a closed queue. But a scalar ends the
-    process, if the queue was made without shapes. QueueEnqueue puts in a single
-    element.
+    Other dtypes or shapes are refused, and so are a scalar and a closed queue.
+    QueueEnqueue puts in a single element.
 
     Gradient: declared not differentiable.
 
@@ -34927,9 +34926,8 @@ def QueueEnqueueManyV2(
     after the other, in order; where the queue is full, this waits until each has found
     room. No rows put in nothing.
 
-    Other dtypes or shapes are refused, and so is a closed queue. But a scalar ends the
-    process, if the queue was made without shapes. QueueEnqueueV2 puts in a single
-    element.
+    Other dtypes or shapes are refused, and so are a scalar and a closed queue.
+    QueueEnqueueV2 puts in a single element.
 
     Stateful. Gradient: none registered.
 
@@ -54413,10 +54411,9 @@ def TensorListScatterIntoExistingList(
     Row k of `tensor` becomes element `indices[k]`, all others stay. Another number of
     indices than of rows is refused, and another dtype than the list's.
 
-    A list that is too short for the largest index becomes longer, but elements in
-    between that get no row have no dtype: reading one is refused, and TensorListStack
-    or TensorListGather of them ends the process, unless the list is of float32. Nothing
-    about a list says so, and opwright does not refuse it. Make room with
+    A list that is too short for the largest index becomes longer. Elements in between
+    that get no row are refused, unless the list is of float32: they have no dtype,
+    which TensorListStack and TensorListGather do not survive. Make room for them with
     TensorListResize first. Rows of another shape than the list's are taken by eager
     calls. A negative index is refused.
 

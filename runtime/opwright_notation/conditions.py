@@ -135,6 +135,8 @@ RUNS: Final = "runs"
 #: these shapes. A dense table takes a matrix of keys only.
 #: `joins(variants, row_splits, shape)`: a tensor of the shape has room for the values
 #: of the ragged variants, with zeros for the rows of those that hold nothing.
+#: `filled(list, indices)`: elements with these indices leave no gap behind the list of
+#: the variant.
 #: `divides(x, indices, y)`: no integer of these rows of the variable of the handle `x`
 #: is the lowest one where `y` has -1.
 #: `convolves(x, filter, padding, dilations, numbers)`: `x` has the axes that `numbers`
@@ -165,6 +167,7 @@ JOINT: Final = {
     "single": (1, Kind.FLAG),
     "importable": (3, Kind.FLAG),
     "joins": (3, Kind.FLAG),
+    "filled": (2, Kind.FLAG),
     "divides": (3, Kind.FLAG),
     "convolves": (4, Kind.FLAG),
     "subscripts": (0, Kind.FLAG),
@@ -190,6 +193,7 @@ OF_HANDLES: Final = {
     "single": 1,
     "importable": 1,
     "joins": 1,
+    "filled": 1,
     "divides": 1,
 }
 #: Those of messages and equations of XLA.

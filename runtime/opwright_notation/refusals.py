@@ -86,6 +86,10 @@ _PREDICATES: Final = {
         "has more values than the shape has room for",
         "it must have as many, with zeros for the rows of variants that hold nothing",
     ),
+    "filled": (
+        "is too short for the indices",
+        "each element behind it must get a value",
+    ),
     "divides": (
         "has the lowest integer where the divisor is -1",
         "the quotient must be an integer of its dtype",

@@ -105,6 +105,7 @@ def load_op(*conditions: str) -> Op:
         ("subscripts(format)", "are_subscripts(format)"),
         ("terms(a, b) < 9", "terms_of(a, b) < 9"),
         ("nested(parts)", "are_nested(parts)"),
+        ("filled(other, size)", "is_filled(other, size)"),
         ("invertible(a)", "is_invertible(a)"),
         ("matrix(other)[-1] > 0", "matrix_of(other)[-1] > 0"),
         ("drawable(a) and uncut(a)", "are_drawable(a) and are_uncut(a)"),

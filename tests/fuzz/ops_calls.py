@@ -71,14 +71,14 @@ class TensorValue:
             shape = [1] * (self.ones - 1) + list(self.array.shape)
             plain = TensorValue(self.dtype, self.array).tensor
             return tf.expand_dims(tf.reshape(plain, shape), 0)
-        if self.dtype in STORED:
-            return tf.bitcast(tf.constant(self.array, STORED[self.dtype]), self.dtype)
-        if self.dtype == tf.string and not self.array.size:
-            # TensorFlow makes no tensor of strings from an empty array. It cuts the
-            # sizes in an array to 32 bits.
-            shape = tf.constant(self.array.shape, tf.int64)
-            return tf.reshape(tf.constant([], tf.string), shape)
-        return tf.constant(self.array, self.dtype)
+        stored = STORED.get(self.dtype, self.dtype)
+        if self.array.size:
+            made = tf.constant(self.array, stored)
+        else:
+            # It has no buffer, which some kernels do not survive. One that is made of
+            # an array has a buffer.
+            made = tf.zeros(tf.constant(self.array.shape, tf.int64), stored)
+        return made if stored == self.dtype else tf.bitcast(made, self.dtype)
 
 
 @dataclass(frozen=True, eq=False)

@@ -158,9 +158,7 @@ def tensor_text(dtype: tf.DType, array: np.ndarray) -> str:
         return f"tf.bitcast({tensor_text(stored, array)}, tf.{dtype.name})"
     shape = list(array.shape)
     if not array.size:
-        if dtype == tf.string:
-            return f"tf.zeros({shape}, tf.string)"
-        return f'tf.constant(np.empty({shape}, "f"), tf.{dtype.name})'
+        return f"tf.zeros({shape}, tf.{dtype.name})"
     values = array.reshape(-1).tolist()
     if array.size > WRITTEN and all(repr(one) == repr(values[0]) for one in values):
         return (

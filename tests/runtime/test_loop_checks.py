@@ -131,6 +131,26 @@ def test_logarithm_takes_matrices_that_are_not_singular(
     refused(linalg.matrix_logarithm, given, match="invertible")
 
 
+def scatter(indices: Any) -> Any:
+    made = raw_ops.TensorListReserve(
+        element_shape=np.int32([]), num_elements=2, element_dtype=tf.int32
+    )
+    return raw_ops.TensorListScatterIntoExistingList(
+        input_handle=made, tensor=tf.cast(indices, tf.int32), indices=indices
+    )
+
+
+def test_lists_of_tensors_get_no_gaps() -> None:
+    for indices in ([0, 1], [3, 2], [2, 4, 3, 2], []):
+        made = scatter(tf.constant(indices, tf.int32))
+        length = raw_ops.TensorListLength(input_handle=made)
+        assert length.numpy() == max([1, *indices]) + 1
+    for indices in ([3], [0, 4, 2], [5, 5, 5, 2]):
+        with pytest.raises(OpInputError, match="too short for the indices"):
+            scatter(tf.constant(indices))
+    refused(scatter, tf.constant([0, 3]), match="filled")
+
+
 def sparse(*shape: int, values: int = 0) -> tf.Tensor:
     return tf.raw_ops.SparseTensorToCSRSparseMatrix(
         indices=np.zeros([values, len(shape)], np.int64),

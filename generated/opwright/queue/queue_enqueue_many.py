@@ -59,9 +59,8 @@ class QueueEnqueueMany(Op):
     after the other, in order; where the queue is full, this waits until each has found
     room. No rows put in nothing.
 
-    Other dtypes or shapes are refused, and so is a closed queue. But a scalar ends the
-    process, if the queue was made without shapes. QueueEnqueue puts in a single
-    element.
+    Other dtypes or shapes are refused, and so are a scalar and a closed queue.
+    QueueEnqueue puts in a single element.
 
     Gradient: declared not differentiable.
 
@@ -133,9 +132,8 @@ class QueueEnqueueMany(Op):
         in one after the other, in order; where the queue is full, this waits until each
         has found room. No rows put in nothing.
 
-        Other dtypes or shapes are refused, and so is a closed queue. But a scalar ends
-        the process, if the queue was made without shapes. QueueEnqueue puts in a single
-        element.
+        Other dtypes or shapes are refused, and so are a scalar and a closed queue.
+        QueueEnqueue puts in a single element.
 
         Gradient: declared not differentiable.
 
@@ -226,9 +224,8 @@ def queue_enqueue_many(
     after the other, in order; where the queue is full, this waits until each has found
     room. No rows put in nothing.
 
-    Other dtypes or shapes are refused, and so is a closed queue. But a scalar ends the
-    process, if the queue was made without shapes. QueueEnqueue puts in a single
-    element.
+    Other dtypes or shapes are refused, and so are a scalar and a closed queue.
+    QueueEnqueue puts in a single element.
 
     Gradient: declared not differentiable.
 

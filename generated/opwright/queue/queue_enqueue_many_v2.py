@@ -58,9 +58,8 @@ class QueueEnqueueManyV2(Op):
     after the other, in order; where the queue is full, this waits until each has found
     room. No rows put in nothing.
 
-    Other dtypes or shapes are refused, and so is a closed queue. But a scalar ends the
-    process, if the queue was made without shapes. QueueEnqueueV2 puts in a single
-    element.
+    Other dtypes or shapes are refused, and so are a scalar and a closed queue.
+    QueueEnqueueV2 puts in a single element.
 
     Stateful. Gradient: none registered.
 
@@ -128,9 +127,8 @@ class QueueEnqueueManyV2(Op):
         in one after the other, in order; where the queue is full, this waits until each
         has found room. No rows put in nothing.
 
-        Other dtypes or shapes are refused, and so is a closed queue. But a scalar ends
-        the process, if the queue was made without shapes. QueueEnqueueV2 puts in a
-        single element.
+        Other dtypes or shapes are refused, and so are a scalar and a closed queue.
+        QueueEnqueueV2 puts in a single element.
 
         Stateful. Gradient: none registered.
 
@@ -216,9 +214,8 @@ def queue_enqueue_many_v2(
     after the other, in order; where the queue is full, this waits until each has found
     room. No rows put in nothing.
 
-    Other dtypes or shapes are refused, and so is a closed queue. But a scalar ends the
-    process, if the queue was made without shapes. QueueEnqueueV2 puts in a single
-    element.
+    Other dtypes or shapes are refused, and so are a scalar and a closed queue.
+    QueueEnqueueV2 puts in a single element.
 
     Stateful. Gradient: none registered.
 

@@ -13,12 +13,14 @@ from opwright_runtime.gencode import (
     TVariant,
     TensorOp,
     describe_missing_args,
+    dtype_of,
     elements_of,
     execute,
     extent_of,
     fits,
     has_room,
     is_eager,
+    is_filled,
     least_of,
     most_of,
     new,
@@ -60,10 +62,9 @@ class TensorListScatterIntoExistingList(TensorOp[TVariant]):
     Row k of `tensor` becomes element `indices[k]`, all others stay. Another number of
     indices than of rows is refused, and another dtype than the list's.
 
-    A list that is too short for the largest index becomes longer, but elements in
-    between that get no row have no dtype: reading one is refused, and TensorListStack
-    or TensorListGather of them ends the process, unless the list is of float32. Nothing
-    about a list says so, and opwright does not refuse it. Make room with
+    A list that is too short for the largest index becomes longer. Elements in between
+    that get no row are refused, unless the list is of float32: they have no dtype,
+    which TensorListStack and TensorListGather do not survive. Make room for them with
     TensorListResize first. Rows of another shape than the list's are taken by eager
     calls. A negative index is refused.
 
@@ -88,6 +89,7 @@ class TensorListScatterIntoExistingList(TensorOp[TVariant]):
         "least(indices) >= 0",
         'elements(indices) == 0 or memory("int64", 4, most(indices))',
         "elements(tensor) > 0 or extent(shape(tensor)[1:]) < 2**32",
+        'element_dtype == "float32" or filled(input_handle, indices)',
     )
     SHAPES = {
         "input_handle": "of((), (*e,))",
@@ -117,11 +119,10 @@ class TensorListScatterIntoExistingList(TensorOp[TVariant]):
         Row k of `tensor` becomes element `indices[k]`, all others stay. Another number
         of indices than of rows is refused, and another dtype than the list's.
 
-        A list that is too short for the largest index becomes longer, but elements in
-        between that get no row have no dtype: reading one is refused, and
-        TensorListStack or TensorListGather of them ends the process, unless the list is
-        of float32. Nothing about a list says so, and opwright does not refuse it. Make
-        room with TensorListResize first. Rows of another shape than the list's are
+        A list that is too short for the largest index becomes longer. Elements in
+        between that get no row are refused, unless the list is of float32: they have no
+        dtype, which TensorListStack and TensorListGather do not survive. Make room for
+        them with TensorListResize first. Rows of another shape than the list's are
         taken by eager calls. A negative index is refused.
 
         A list is a value, like any tensor: no op changes the one that it gets, each
@@ -144,7 +145,8 @@ class TensorListScatterIntoExistingList(TensorOp[TVariant]):
         Raises:
             OpError: the op refuses an argument. The call needs `least(indices) >= 0`,
                 `elements(indices) == 0 or memory("int64", 4, most(indices))`,
-                `elements(tensor) > 0 or extent(shape(tensor)[1:]) < 2**32`.
+                `elements(tensor) > 0 or extent(shape(tensor)[1:]) < 2**32`,
+                `element_dtype == "float32" or filled(input_handle, indices)`.
 
         Example:
             >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -167,7 +169,7 @@ class TensorListScatterIntoExistingList(TensorOp[TVariant]):
                     and -2147483648 <= indices <= 2147483647
                     or fits(TInt32, indices)
                 )
-                and _holds(tensor, indices)
+                and _holds(input_handle, tensor, indices)
             ):
                 op.output_handle = execute(
                     "TensorListScatterIntoExistingList",
@@ -182,7 +184,7 @@ class TensorListScatterIntoExistingList(TensorOp[TVariant]):
         return op._build(scope, (input_handle, tensor, indices), {}, fast_path_error)
 
 
-def _holds(tensor: object, indices: object) -> bool:
+def _holds(input_handle: object, tensor: object, indices: object) -> bool:
     """Whether arguments meet `REQUIRES`. If they do not, `_build` finds out why."""
     try:
         return (
@@ -191,6 +193,7 @@ def _holds(tensor: object, indices: object) -> bool:
             and (
                 elements_of(tensor) > 0 or extent_of(sizes_of(tensor)[1:]) < 4294967296
             )
+            and (dtype_of(tensor) == "float32" or is_filled(input_handle, indices))
         )
     except Exception:
         return False
@@ -210,10 +213,9 @@ def tensor_list_scatter_into_existing_list(
     Row k of `tensor` becomes element `indices[k]`, all others stay. Another number of
     indices than of rows is refused, and another dtype than the list's.
 
-    A list that is too short for the largest index becomes longer, but elements in
-    between that get no row have no dtype: reading one is refused, and TensorListStack
-    or TensorListGather of them ends the process, unless the list is of float32. Nothing
-    about a list says so, and opwright does not refuse it. Make room with
+    A list that is too short for the largest index becomes longer. Elements in between
+    that get no row are refused, unless the list is of float32: they have no dtype,
+    which TensorListStack and TensorListGather do not survive. Make room for them with
     TensorListResize first. Rows of another shape than the list's are taken by eager
     calls. A negative index is refused.
 
@@ -236,7 +238,8 @@ def tensor_list_scatter_into_existing_list(
     Raises:
         OpError: the op refuses an argument. The call needs `least(indices) >= 0`,
             `elements(indices) == 0 or memory("int64", 4, most(indices))`,
-            `elements(tensor) > 0 or extent(shape(tensor)[1:]) < 2**32`.
+            `elements(tensor) > 0 or extent(shape(tensor)[1:]) < 2**32`,
+            `element_dtype == "float32" or filled(input_handle, indices)`.
 
     Example:
         >>> rows = [[1, 2], [3, 4], [5, 6]]
@@ -258,7 +261,7 @@ def tensor_list_scatter_into_existing_list(
                 and -2147483648 <= indices <= 2147483647
                 or fits(TInt32, indices)
             )
-            and _holds(tensor, indices)
+            and _holds(input_handle, tensor, indices)
         ):
             _result = execute(
                 "TensorListScatterIntoExistingList", name, input_handle, tensor, indices

@@ -169,7 +169,7 @@ if TYPE_CHECKING:
         are_uncut,
     )
     from opwright_runtime._binding.threads import can_start
-    from opwright_runtime._binding.variants import are_joined
+    from opwright_runtime._binding.variants import are_joined, is_filled
     from opwright_runtime._binding.xla_messages import (
         are_labeled,
         is_contracted,
@@ -206,6 +206,7 @@ _OF_FEW_OPS = {
     "are_uncut": "texts",
     "can_start": "threads",
     "are_joined": "variants",
+    "is_filled": "variants",
     "are_labeled": "xla_messages",
     "is_contracted": "xla_messages",
     "is_precise": "xla_messages",
@@ -339,6 +340,7 @@ __all__ = [
     "is_convolved",
     "is_divided",
     "is_eager",
+    "is_filled",
     "is_invertible",
     "is_nan_free",
     "is_permutation",

@@ -25,6 +25,7 @@ _FUNCTIONS: Mapping[str, Callable[..., bool]] = {
     "single": resources.is_single,
     "importable": resources.are_importable,
     "joins": variants.are_joined,
+    "filled": variants.is_filled,
     "invertible": numerics.is_invertible,
     "removable": handles.is_removable,
     "stackable": texts.are_stackable,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -13,7 +12,7 @@ from opwright_runtime._binding.fast_path import EagerTensor
 from opwright_runtime._binding.properties import array_of, elements_of, last_of
 
 
-def terms_of(order: Any, q: Any) -> float:
+def terms_of(order: tf.Tensor, q: tf.Tensor) -> float:
     """How many terms the series of Zeta, or of Polygamma, adds for all elements.
 
     From a negative number that is no integer, it goes up in steps of 1 to a positive

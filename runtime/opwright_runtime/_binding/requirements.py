@@ -96,6 +96,7 @@ _JOINT: dict[str, Callable[..., object]] = {
     "single": resources.is_single,
     "importable": resources.are_importable,
     "joins": variants.are_joined,
+    "filled": variants.is_filled,
     "divides": resources.is_divided,
     "convolves": properties.is_convolved,
     "subscripts": equations.are_subscripts,

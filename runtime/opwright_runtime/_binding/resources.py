@@ -69,7 +69,7 @@ def known_held_of(handle: Any) -> tuple[int, ...]:
 _MATRIX = re.compile(r"<Tensor<type: int64 shape: \[\d\] values: ([\d ]+)>>")
 
 
-def matrix_of(handle: Any) -> tuple[int, ...]:
+def matrix_of(handle: object) -> tuple[int, ...]:
     """The shape of the sparse matrix, or of the batch of them, in a variant."""
     found = _MATRIX.fullmatch(_text_of(handle))
     if found is None:

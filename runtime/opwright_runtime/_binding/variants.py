@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from opwright_runtime._binding.fast_path import EagerTensor
-from opwright_runtime._binding.properties import array_of
+from opwright_runtime._binding.properties import array_of, contents_of
 from opwright_runtime._internals import TensorProto, VariantTensorDataProto
 
 #: What the message of a ragged tensor in a variant says of its type.
@@ -44,6 +44,13 @@ def are_joined(variants: tf.Tensor, row_splits: tf.Tensor, shape: tf.Tensor) -> 
     is_joined = room > 0 and len(pieces) > 1
     values = sum(piece or 0 for piece in pieces) if is_joined else 0
     return bool(zeros + values <= room)
+
+
+def is_filled(variant: tf.Tensor, indices: tf.Tensor) -> bool:
+    """Whether elements with these indices leave no gap behind the list of a variant."""
+    length = tf.raw_ops.TensorListLength(input_handle=variant).numpy()
+    new = {index for index in contents_of(indices) if index >= length}
+    return not new or max(new) - length < len(new)
 
 
 def _sizes(variants: tf.Tensor) -> Iterator[int | None]:
