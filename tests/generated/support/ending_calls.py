@@ -268,7 +268,7 @@ def run_example(name: str) -> tuple[Any, dict[str, Any], list[Arguments]]:
     code = "\n".join(example.source.rstrip("\n") for example in examples)
     # Some ops have no kernel here, but their calls are refused before that.
     without_kernel = contextlib.suppress(opwright.OpKernelError)
-    with _own_folder(), contextlib.redirect_stdout(io.StringIO()), without_kernel:
+    with contextlib.redirect_stdout(io.StringIO()), without_kernel:
         exec(code, names)
     return getattr(module, function), names, calls
 
@@ -285,7 +285,10 @@ def _own_folder() -> Iterator[None]:
             os.chdir(before)
 
 
-_example_once = cache(run_example)
+@cache
+def _example_once(name: str) -> tuple[Any, dict[str, Any], list[Arguments]]:
+    with _own_folder():
+        return run_example(name)
 
 
 def _recorder(function: Any, calls: list[Arguments]) -> Any:
