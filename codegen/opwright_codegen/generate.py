@@ -41,6 +41,7 @@ DECISIVE = (
     "format",
     "generate",
     "groups",
+    "helpers",
     "literals",
     "load",
     "model",
