@@ -105,7 +105,6 @@ REFUSED_FOR = {
             "LookupTableFind",
             "LookupTableFindV2",
             "LookupTableImport",
-            "LookupTableImportV2",
             "LookupTableInsert",
             "LookupTableInsertV2",
         ),
@@ -146,12 +145,9 @@ REFUSED_FOR = {
             "starts threads, or divides the data set, only when it is read, and ends",
         ),
     ),
-    **dict.fromkeys(
-        (
-            "DecodeAndCropJpeg",
-            "DecodeJpeg",
-        ),
-        ("first byte of a marker", "reads the same byte for ever, or makes up pixels"),
+    "DecodeJpeg": (
+        "first byte of a marker",
+        "reads the same byte for ever, or makes up pixels",
     ),
     "MatrixLogarithm": (
         "singular",
@@ -159,7 +155,6 @@ REFUSED_FOR = {
     ),
     **dict.fromkeys(
         (
-            "ParseExample",
             "ParseExampleV2",
             "ParseSequenceExample",
             "ParseSequenceExampleV2",
@@ -167,9 +162,9 @@ REFUSED_FOR = {
         ),
         (r"products\(", "takes a feature that has no elements, or divides by their 0"),
     ),
-    **dict.fromkeys(
-        ("ScaleAndTranslate", "ScaleAndTranslateGrad"),
-        ("scale contains", "makes a window of one pixel where its size overflows"),
+    "ScaleAndTranslate": (
+        "scale contains",
+        "makes a window of one pixel where its size overflows",
     ),
     "SparseCountSparseOutput": (
         "dense_shape",
@@ -279,8 +274,8 @@ REFUSED_FOR = {
         ),
     ),
     "DecodeAndCropJpeg": (
-        r"contents\(crop_window\)",
-        "keeps 32 bits of the end of a window, or ends",
+        r"contents\(crop_window\)|first byte of a marker",
+        "keeps 32 bits of the end of a window, reads the same byte for ever, or ends",
     ),
     "DenseCountSparseOutput": (
         r"prod\(shape\(values\)",
@@ -354,9 +349,9 @@ REFUSED_FOR = {
         "draws without end, or past the end of the points, where it finds no other row",
     ),
     "LookupTableImportV2": (
-        "is a dense table",
-        "leaves a table without buckets, in which a lookup ends, or reads past the end "
-        "of its keys",
+        f"is a dense table|{_SIZES}|has 254 dimensions",
+        "leaves a table without buckets, in which a lookup ends, reads past the end of "
+        "its keys, or ends for keys of vectors",
     ),
     "LRN": (
         r"most\(shape\(input\)",
@@ -403,9 +398,9 @@ REFUSED_FOR = {
         "sizes of empty spectrograms, or ends",
     ),
     "ParseExample": (
-        r"_keys.* has .* elements|ranks\(dense_shapes\)",
-        "leaves out a key without a default, reads a text that is not there, or makes "
-        "a batch of 255 axes",
+        r"_keys.* has .* elements|(ranks|products)\(dense_shapes\)",
+        "leaves out a key without a default, reads a text that is not there, makes a "
+        "batch of 255 axes, or divides by 0",
     ),
     "ParseSingleSequenceExample": (
         "feature_list_dense_types has .* elements?; it must have",
@@ -452,8 +447,9 @@ REFUSED_FOR = {
         ("max_attempts is", "tries for minutes, unless an early window fits"),
     ),
     "ScaleAndTranslateGrad": (
-        "grads has size .* at axis 0",
-        "keeps 32 bits of the number of images without elements, or counts for minutes",
+        "grads has size .* at axis 0|scale contains",
+        "keeps 32 bits of the number of images without elements, counts for minutes, "
+        "or makes a window of one pixel where its size overflows",
     ),
     "RecordInput": (
         "file_parallelism",
@@ -527,7 +523,7 @@ REFUSED_FOR = {
     "TensorListReserve": (_DEEP, _LISTS),
     "TensorListSetItem": (_DEEP, _LISTS),
     "TensorListScatter": (_DEEP, _LISTS),
-    "TensorListScatterIntoExistingList": (_DEEP, _LISTS),
+    "TensorListScatterIntoExistingList": (f"{_DEEP}|too short", _LISTS),
     "TensorListScatterV2": (_DEEP, _LISTS),
     "TensorListSplit": (_DEEP, _LISTS),
     "TensorMapInsert": (_DEEP, "makes a map whose keys cannot be stacked"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import random
 import re
@@ -17,6 +18,7 @@ from opwright import OpError, raw_ops
 from opwright_runtime._internals import core
 from support.equivalence.registry import ops_with_cpu_kernel
 
+from . import refused_before
 from .bends import info_of
 from .ops import CALLS, ENOUGH_ENDS, Run, main, parse, run
 from .ops_bends import Bend, applied, apply, draw, empty
@@ -111,6 +113,18 @@ def test_is_named_takes_the_reason_of_an_op_alone() -> None:
     assert not is_named("ExpandDims", deep)
     assert is_named("Unbatch", "")
     assert {*REFUSED_BEFORE, *REFUSED_FOR} <= {*ops_with_cpu_kernel(), "Conv"}
+
+
+def test_no_op_is_named_twice() -> None:
+    tree = ast.parse(Path(refused_before.__file__).read_text("utf-8"))
+    for table in (node for node in ast.walk(tree) if isinstance(node, ast.Dict)):
+        named: list[str] = []
+        for key, value in zip(table.keys, table.values, strict=True):
+            # Without a key, it is `**dict.fromkeys(names, ...)`.
+            names = key or value.args[0]  # type: ignore[attr-defined]
+            parts = [one for one in ast.walk(names) if isinstance(one, ast.Constant)]
+            named += [one.value for one in parts]
+        assert len(named) == len({*named})
 
 
 @pytest.mark.rotating
