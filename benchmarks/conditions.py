@@ -48,7 +48,7 @@ from opwright_notation.conditions import (
 )
 
 # A module of the tests, which type checkers do not find from here.
-run_example: Any = import_module("generated.support.ending_calls").run_example
+ending_calls: Any = import_module("generated.support.ending_calls")
 
 #: The most that conditions may cost that read no contents of inputs, in seconds.
 TARGET = 2e-6
@@ -78,7 +78,8 @@ def cases() -> Iterator[tuple[str, Case]]:
         holds = getattr(sys.modules[cls.__module__], "_holds", None)
         if holds is None:
             continue
-        function, _, calls = run_example(name)
+        with ending_calls.own_folder():
+            function, _, calls = ending_calls.run_example(name)
         if calls and (values := _values(cls, function, holds, calls[0])) is not None:
             yield name, Case(partial(holds, *values), _reads(holds.__code__))
 

@@ -274,7 +274,7 @@ def run_example(name: str) -> tuple[Any, dict[str, Any], list[Arguments]]:
 
 
 @contextlib.contextmanager
-def _own_folder() -> Iterator[None]:
+def own_folder() -> Iterator[None]:
     """A folder for the files of an example: others have files of the same names."""
     before = os.getcwd()
     with tempfile.TemporaryDirectory() as folder:
@@ -287,7 +287,7 @@ def _own_folder() -> Iterator[None]:
 
 @cache
 def _example_once(name: str) -> tuple[Any, dict[str, Any], list[Arguments]]:
-    with _own_folder():
+    with own_folder():
         return run_example(name)
 
 
