@@ -23,7 +23,7 @@ from typing import Any
 import yaml
 
 from support import tiers
-from support.places import OPDEFS
+from support.places import OPDEFS, own_folder
 
 #: The calls. A row has a `call`, or an `argument` of the example's call of its `op`,
 #: and the `value` that replaces it. `raw` is the call of an op that tf.raw_ops does not
@@ -271,18 +271,6 @@ def run_example(name: str) -> tuple[Any, dict[str, Any], list[Arguments]]:
     with contextlib.redirect_stdout(io.StringIO()), without_kernel:
         exec(code, names)
     return getattr(module, function), names, calls
-
-
-@contextlib.contextmanager
-def own_folder() -> Iterator[None]:
-    """A folder for the files of an example: others have files of the same names."""
-    before = os.getcwd()
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        try:
-            yield
-        finally:
-            os.chdir(before)
 
 
 @cache

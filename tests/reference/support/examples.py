@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
-import os
 import sys
-import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,6 +25,7 @@ from opwright_runtime._binding.matching import match
 from reference.support.inference import agrees, as_row, plain, shown_row
 from support.equivalence.registry import is_removed, op_def, ops_with_cpu_kernel
 from support.notation import fits, shapes
+from support.places import own_folder
 
 #: Lines of code, and how wide they are at most.
 LINES = 6
@@ -103,7 +102,7 @@ def run(op: Op) -> Outcome:
     outcome = Outcome()
     test = doctest.DocTest(parsed(op), namespace(op), op.name, op.source, 0, op.example)
     report = _Report(optionflags=FLAGS)
-    with recorded(op, outcome), _elsewhere():
+    with recorded(op, outcome), own_folder():
         tf.random.set_seed(0)
         report.run(test, out=lambda text: None, clear_globs=True)
     outcome.failures = report.problems
@@ -117,7 +116,7 @@ def output(op: Op) -> str:
     report = _Report(optionflags=FLAGS)
     examples = parsed(op)
     test = doctest.DocTest(examples, namespace(op), op.name, op.source, 0, op.example)
-    with _elsewhere():
+    with own_folder():
         tf.random.set_seed(0)
         report.run(test, out=lambda text: None, clear_globs=True)
     for number, one in enumerate(examples):
@@ -190,17 +189,6 @@ class _Report(doctest.DocTestRunner):
         error = exc_info[1]
         self.got[self._number] = f"Traceback (most recent call last):\n{error!r}"
         self.problems.append(f"{example.source.strip()}\n  raises   {error!r}")
-
-
-@contextmanager
-def _elsewhere() -> Iterator[None]:
-    before = os.getcwd()
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
-        try:
-            yield
-        finally:
-            os.chdir(before)
 
 
 @contextmanager
