@@ -14,7 +14,12 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from opwright_notation.rows import broadcast
-from opwright_runtime._binding.properties import MOST_AXES, sizes_of, tensors_of
+from opwright_runtime._binding.properties import (
+    MOST_AXES,
+    encoded,
+    sizes_of,
+    tensors_of,
+)
 
 #: The sizes of an input; None stands for an unknown size.
 Row = tuple[Any, ...]
@@ -67,7 +72,7 @@ class Equation(NamedTuple):
 @lru_cache(maxsize=1024)
 def read(equation: str | bytes) -> Equation | None:
     """The equation in a text; None if TensorFlow refuses it."""
-    text = equation if isinstance(equation, bytes) else _bytes(equation)
+    text = encoded(equation)
     left, *others = text.split(b"->")
     terms = tuple(map(_term, left.split(b",")))
     first, last = {*terms[0].letters}, {*terms[-1].letters}
@@ -90,10 +95,6 @@ def read(equation: str | bytes) -> Equation | None:
         frozenset(summed),
         len(terms) == 2 and (has_dots or bool(batch)),
     )
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
 
 
 def _term(text: bytes) -> Term:

@@ -266,15 +266,15 @@ def is_convolved(
     return all(lengths[axis] >= 1 for axis in windows)
 
 
+def encoded(text: str | bytes) -> bytes:
+    """The bytes of an attr that is text."""
+    return text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
+
+
 @lru_cache
 def axes_of(numbers: str | bytes) -> tuple[list[int], list[int], int, int]:
     """The spatial axes of the input and of the filter; the first and last of all."""
-    data = (
-        numbers.encode("utf-8", "surrogateescape")
-        if isinstance(numbers, str)
-        else numbers
-    )
-    found = ConvolutionDimensionNumbers.FromString(data)
+    found = ConvolutionDimensionNumbers.FromString(encoded(numbers))
     every: list[int] = []
     for _, axes in found.ListFields():
         every += [axes] if isinstance(axes, int) else axes

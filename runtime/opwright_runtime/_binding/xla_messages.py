@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import tensorflow as tf
 
-from opwright_runtime._binding.properties import rank_of
+from opwright_runtime._binding.properties import encoded, rank_of
 from opwright_runtime._internals import DotDimensionNumbers, PrecisionConfig
 
 #: The number of the highest precision.
@@ -36,7 +36,7 @@ def is_contracted_in_graph(
 @lru_cache
 def _last(numbers: str | bytes) -> tuple[int, int]:
     """The last dimension that is named of each operand; -1 without one."""
-    found = DotDimensionNumbers.FromString(_bytes(numbers))
+    found = DotDimensionNumbers.FromString(encoded(numbers))
     lhs = (*found.lhs_contracting_dimensions, *found.lhs_batch_dimensions)
     rhs = (*found.rhs_contracting_dimensions, *found.rhs_batch_dimensions)
     return max(lhs, default=-1), max(rhs, default=-1)
@@ -45,7 +45,7 @@ def _last(numbers: str | bytes) -> tuple[int, int]:
 @lru_cache
 def is_precise(config: str | bytes) -> bool:
     """Whether XLA has the precisions that a serialized PrecisionConfig names."""
-    found = PrecisionConfig.FromString(_bytes(config))
+    found = PrecisionConfig.FromString(encoded(config))
     return max(found.operand_precision, default=0) <= _HIGHEST
 
 
@@ -70,9 +70,5 @@ def are_labeled_in_graph(
 @lru_cache
 def _counts(equation: str | bytes) -> Sequence[int]:
     """How many labels each operand has."""
-    operands = _bytes(equation).partition(b"->")[0].split(b",")
+    operands = encoded(equation).partition(b"->")[0].split(b",")
     return [len(one.replace(b".", b"").replace(b" ", b"")) for one in operands]
-
-
-def _bytes(text: str | bytes) -> bytes:
-    return text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
